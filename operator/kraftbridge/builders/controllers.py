@@ -78,8 +78,10 @@ if [ -z "$tools" ]; then echo "@NO_KAFKA@; set spec.controllers.image to one of 
 export LOG_DIR=/tmp/kafka-logs
 properties=/tmp/controller.properties
 { cat /etc/kraftbridge/controller.properties; echo "node.id=$NODE_ID"; } > $properties
-if [ -n "${PASSWORD_ENCODER_SECRET:-}" ]; then \
-echo "password.encoder.secret=$PASSWORD_ENCODER_SECRET" >> $properties; fi
+if [ -n "${PASSWORD_ENCODER_SECRET:-}" ]; then
+  # Properties.load takes a backslash for the beginning of an escape.
+  printf 'password.encoder.secret=%s\\n' "$(printf '%s' "$PASSWORD_ENCODER_SECRET" | sed 's/\\\\/&&/g')" >> $properties
+fi
 # Of two lines for one setting the later one counts: listener.properties overrides what follows from the certificates.
 for given in /etc/kraftbridge-credentials/listener /etc/kraftbridge-listener; do
   if [ -f $given/listener.properties ]; then { cat $given/listener.properties; echo; } >> $properties; fi

@@ -30,7 +30,7 @@ from kraftbridge.builders.broker_overlays import (
 from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.dry_start import CopyKey, ListenerOfControllers
 from kraftbridge.models.mounted_files import MountedFiles, mounted_object
-from kraftbridge.models.objects import entries, section
+from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec, PodSettings
 
@@ -199,7 +199,7 @@ def _set_variables(stateful_set: Object, name: str, wanted: Mapping[str, str]) -
     container = _containers_of(stateful_set).get(name)
     if container is None or not wanted:
         return
-    by_name = {entry["name"]: entry for entry in entries(container, "env")}
+    by_name = dict(variables_of(container))
     by_name |= {variable: {"name": variable, "value": value} for variable, value in wanted.items()}
     container["env"] = list(by_name.values())
 

@@ -31,7 +31,7 @@ from kraftbridge.constants import (
     FIELD_MANAGER,
 )
 from kraftbridge.models.mounted_files import FilesKind, mounted_object
-from kraftbridge.models.objects import entries, section
+from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import GuardedStatefulSet, ListenerCertificatesStatus, RequiredVariable
@@ -89,7 +89,7 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
             RequiredVariable(name=variable, value=value, entry=variable == protocol_map)
             for variable, value in sorted(variables.items())
         ),
-        present_variables=tuple(sorted(v for v in facts.variables if _is_login(v, spec.brokers.env_prefix))),
+        present_variables=tuple(sorted({v for v in facts.variables if _is_login(v, spec.brokers.env_prefix)})),
         empty_variables=tuple(sorted(name for name, value in of_image.items() if not value)),
         issued_secret=facts.issued_secret,
     )
@@ -105,7 +105,7 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
     """Return what of ``needed`` a pod template lacks, in words; the chart's admission policy judges in the same way."""
     containers = entries(template, "spec", "containers")
     container: Mapping[str, Any] = next((c for c in containers if c.get("name") == needed.container), {})
-    variables = {entry["name"]: entry for entry in entries(container, "env")}
+    variables = variables_of(container)
     env = {name: str(entry.get("value", "")) for name, entry in variables.items()}
     missing = [variable.words for variable in needed.variables if not _has(variable, env.get(variable.name))]
     if not container.get("envFrom"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
-from kraftbridge.models.objects import entries, section
+from kraftbridge.models.objects import entries, section, variables_of
 
 Read = Callable[[FilesKind, str], MountedFiles | None]
 """Returns a ConfigMap or Secret of the pod's namespace; None if it does not exist."""
@@ -77,7 +77,7 @@ def container_environment(container: Mapping[str, Any], namespace: str, read: Re
     return ContainerEnvironment(
         values=values,
         unknown=frozenset(unknown),
-        references=frozenset(entry["name"] for entry in variables if entry.get("valueFrom") is not None),
+        references=frozenset(n for n, entry in variables_of(container).items() if entry.get("valueFrom") is not None),
         secret=frozenset(secret),
         inherited=frozenset(values.keys() - {entry["name"] for entry in variables}),
     )

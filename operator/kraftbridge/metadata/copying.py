@@ -16,7 +16,7 @@ from kraftbridge.metadata.entities import Entity, canonical_json
 from kraftbridge.metadata.log.files import LogFiles
 from kraftbridge.metadata.log.replay import records_of
 from kraftbridge.metadata.zookeeper.tree import DumpReading
-from kraftbridge.metadata.zookeeper.znodes import MAXIMUM_INT32, Znode
+from kraftbridge.metadata.zookeeper.znodes import MAXIMUM_INT32, MIGRATION_PATH, ZOOKEEPERS_OWN, Znode, is_below
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.outside.json_text import parsed_json
 
@@ -32,6 +32,8 @@ _BEGIN: Final = "BeginTransactionRecord"
 _END: Final = "EndTransactionRecord"
 _ABORT: Final = "AbortTransactionRecord"
 _CONTROLLER: Final = "/controller"
+_OF_THE_CONTROLLERS: Final = (_CONTROLLER, "/controller_epoch", MIGRATION_PATH, ZOOKEEPERS_OWN)
+"""Folders that change after a claim without a change of what is copied."""
 _PRODUCER_IDS: Final = "/latest_producer_id_block"
 _MAXIMUM_CHANGED: Final = 10_000
 
@@ -100,7 +102,7 @@ class Claim:
         for znode in znodes:
             if is_krafts(znode.path, znode.data):
                 self.zxid = znode.modified_zxid
-            elif not znode.path.startswith(("/controller", "/migration", "/zookeeper")):
+            elif not is_below(znode.path, *_OF_THE_CONTROLLERS):
                 self._later[znode.path] = znode.modified_zxid
             yield znode
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
@@ -29,6 +30,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.pbkdf2 import PBKDF2HMAC
 
 from kraftbridge.exceptions import PasswordDecodingError
+from kraftbridge.models.config_values import ConfigType, canonical_value
 from kraftbridge.models.entities import EntityKind
 
 _REQUIRED = ("keyFactoryAlgorithm", "cipherAlgorithm", "keyLength", "salt", "iterations", "encryptedPassword")
@@ -66,6 +68,34 @@ def is_password_config(name: str) -> bool:
 def java_length(text: str) -> int:
     """Return a string's length as Java counts it, in UTF-16 code units."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def read_encoder_secret(path: str | Path | None) -> str | None:
+    """Return the brokers' `password.encoder.secret` that a file holds; None without a file.
+
+    Raises
+    ------
+    PasswordDecodingError
+        The file is not UTF-8.
+    OSError
+        The file cannot be read.
+
+    Notes
+    -----
+    A file often ends with a line break that is no part of the secret.
+    Kafka trims the setting as well, because its type is PASSWORD (``ConfigDef.parseType``).
+    """
+    if path is None:
+        return None
+    try:
+        return trimmed_secret(Path(path).read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise PasswordDecodingError(f"{path}: password.encoder.secret is not UTF-8") from error
+
+
+def trimmed_secret(text: str) -> str:
+    """Return a `password.encoder.secret` as Kafka reads it."""
+    return canonical_value(ConfigType.PASSWORD, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +155,7 @@ class EncodedPassword:
         if name != "AES" or mode not in {"CBC", "GCM"} or not 0 < iterations <= _MAXIMUM_ITERATIONS:
             raise PasswordDecodingError(f"passwords encoded with {parameters['cipherAlgorithm']} are not supported")
         try:
-            key = PBKDF2HMAC(algorithm(), key_bits // 8, salt, iterations).derive(secret.encode())
+            key = PBKDF2HMAC(algorithm(), key_bits // 8, salt, iterations).derive(trimmed_secret(secret).encode())
             plain = _cbc(key, vector, encrypted) if mode == "CBC" else _gcm(key, vector, encrypted)
             text = plain.decode()
         except (ValueError, InvalidTag) as error:

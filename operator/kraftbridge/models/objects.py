@@ -18,3 +18,12 @@ def entries(obj: Mapping[str, Any] | None, *path: str) -> list[Any]:
     """Return the list at a path; empty where a field is missing or null."""
     *parents, last = path
     return section(obj, *parents).get(last) or []
+
+
+def variables_of(container: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
+    """Return the entries of a container's ``env`` by name, in the order of their first mention.
+
+    A name may stand there twice: the API server only warns that the later entry hides the earlier one, and the process
+    gets the later one (``kubelet`` passes both on, in their order).
+    """
+    return {entry["name"]: entry for entry in entries(container, "env")}

@@ -74,6 +74,11 @@ class FindingStatus(StatusModel):
     accepted: bool = False
     """Whether spec.preflight.accepted lists the finding."""
 
+    @property
+    def blocks(self) -> bool:
+        """Whether the finding closes the gate out of Preflight."""
+        return self.severity is Severity.BLOCKING and not self.accepted
+
 
 class OperationKind(StrEnum):
     """Kind of an operation on one node."""

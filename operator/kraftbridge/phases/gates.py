@@ -473,10 +473,13 @@ def explained(step: StepContext, waiting: Wait) -> Wait:
 
 def _words_of_logs(step: StepContext, kind: WaitKind) -> list[str]:
     clues = step.observation.clues
-    if isinstance(clues, Unobserved) or not clues or kind is WaitKind.USER:
+    if isinstance(clues, Unobserved) or kind is WaitKind.USER:
         return []
-    telling = {node: lines for node, lines in clues.items() if any(c.code is not Code.DRIVER_STATE for c in lines)}
-    nodes = sorted((telling or clues).items())[:MOST_NODES]
+    with_lines = {node: lines for node, lines in clues.items() if lines}
+    telling = {n: lines for n, lines in with_lines.items() if any(c.code is not Code.DRIVER_STATE for c in lines)}
+    nodes = sorted((telling or with_lines).items())[:MOST_NODES]
+    if not nodes:
+        return []
     words = "; ".join(f"{node}: {_sentence(lines)}" for node, lines in nodes)
     return [f"Logs: {words}"]
 

@@ -54,7 +54,7 @@ from kraftbridge.models.status import (
     finding,
     tuned_controllers,
 )
-from kraftbridge.phases import belongings, history, keeping, verifying
+from kraftbridge.phases import belongings, history, keeping, observed, verifying
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.nodes import brokers
 from kraftbridge.phases.observed import because, broker_pods
@@ -90,8 +90,8 @@ def is_under_way(status: MigrationStatus) -> bool:
 
 
 def _restoration_under_way(status: MigrationStatus) -> Restoration | None:
-    current = status.restoration
-    if current is None or current.attempt != status.attempt or current.finished_at is not None:
+    current = observed.of_attempt(status, status.restoration)
+    if current is None or current.finished_at is not None:
         return None
     return current
 

@@ -213,9 +213,11 @@ def _finish_or_drop_restart(draft: Draft) -> Wait | None:
     if operation is not None and operation.kind is OperationKind.RESTART_CONTROLLER:
         return _finish_or_drop_failover(draft, operation)
     waiting = rolls.finish_broker_restart(draft)
-    if waiting is None or deadlines.action_due(draft) is not PastDeadline.GO_ON:
+    followed = draft.status.operation
+    # Once a restart is cancelled, `deadlines` judges the one that was given up before it, and that one stays on record.
+    if waiting is None or followed is None or deadlines.action_due(draft) is not PastDeadline.GO_ON:
         return waiting
-    draft.update(operation=None, given_up=draft.status.operation)
+    draft.update(operation=None, given_up=followed)
     return None
 
 
@@ -570,8 +572,8 @@ def unmirrored_records(quorum: QuorumState, migration: MigrationZnode) -> int:
 
 def _note_controller(draft: Draft, zookeeper: ZooKeeperState) -> None:
     """Record when a broker is first observed to be controller again, and how long the cluster had no controller."""
-    rollback = draft.status.rollback
-    if rollback is None or zookeeper.controller is None or not without_controller(draft.status):
+    rollback = observed.rollback_record(draft.status)
+    if zookeeper.controller is None or not without_controller(draft.status):
         return
     gone = draft.now - (rollback.isolated_at or rollback.controllers_stopped_at or draft.now)
     changes = {
@@ -677,8 +679,7 @@ def _controller_news(step: StepContext, mode: BrokerMode, pod: PodState) -> Wait
     """
     if mode is not BrokerMode.ZOOKEEPER or not pod.ready:
         return None
-    rollback = step.status.rollback
-    if rollback is not None and observed.age(step, rollback.controller_back_at) > GIVE_UP_RESTART_AFTER:
+    if observed.age(step, observed.rollback_record(step.status).controller_back_at) > GIVE_UP_RESTART_AFTER:
         return None
     return _controller_agreed(step)
 

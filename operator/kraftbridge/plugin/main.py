@@ -27,7 +27,7 @@ from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import RehearsalStatus
 from kraftbridge.plugin import hand_over as handing_over
 from kraftbridge.plugin.bundle import collect
-from kraftbridge.plugin.picture import blocks, findings_table, rehearsal_picture, status_picture
+from kraftbridge.plugin.picture import findings_table, rehearsal_picture, status_picture
 from kraftbridge.plugin.plan import plan as plan_lines
 from kraftbridge.plugin.redaction import Redactor
 from kraftbridge.plugin.session import Migration, PluginError, Session, read_rehearsal, read_report
@@ -109,7 +109,7 @@ def findings(
     migration = _session(namespace, context, kubeconfig).migration(name)
     listed = migration.status.findings
     Console().print(findings_table(listed) if listed else "no findings")
-    blocking = list(filter(blocks, listed))
+    blocking = [finding for finding in listed if finding.blocks]
     acceptable = [finding for finding in blocking if finding.code in ACCEPTABLE]
     if acceptable:
         typer.echo("These findings can be accepted:")

@@ -26,11 +26,6 @@ def _grid() -> Table:
     return grid
 
 
-def blocks(finding: FindingStatus) -> bool:
-    """Return whether a finding blocks the migration."""
-    return finding.severity is Severity.BLOCKING and not finding.accepted
-
-
 def status_picture(migration: Migration, now: datetime) -> RenderableType:
     """Return the phases as a line, and below it brokers, quorum, the waiting reason and the last verdict."""
     status = migration.status
@@ -66,7 +61,7 @@ def status_picture(migration: Migration, now: datetime) -> RenderableType:
     rehearsal = status.rehearsal
     if rehearsal is not None and rehearsal.verdict is not None:
         facts.add_row("rehearsal", f"{rehearsal.verdict}: {rehearsal.reason}")
-    blocking = [finding for finding in status.findings if blocks(finding)]
+    blocking = [finding for finding in status.findings if finding.blocks]
     if blocking:
         command = f"kubectl kraftbridge findings {migration.name} -n {migration.namespace}"
         facts.add_row("findings", Text(f"{len(blocking)} blocking: {command}", style="red"))
@@ -151,7 +146,7 @@ def findings_table(findings: tuple[FindingStatus, ...]) -> Table:
     order = list(Severity)
     for finding in sorted(findings, key=lambda f: (f.accepted, order.index(f.severity), f.code, f.object)):
         word = "accepted" if finding.accepted else str(finding.severity)
-        mark = Text(word, style="red" if blocks(finding) else "yellow")
+        mark = Text(word, style="red" if finding.blocks else "yellow")
         table.add_row(mark, finding.code, finding.object, Text(finding.reason), Text(finding.fix))
     return table
 

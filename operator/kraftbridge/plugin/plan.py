@@ -126,9 +126,16 @@ def with_overlay(stateful_set: Mapping[str, Any], overlay: Mapping[str, Any]) ->
 
 
 def _merged_by_name(own: list[Object], wanted: list[Object]) -> list[Object]:
+    """Return the entries of both; one that is wanted takes the place of every entry of its name."""
     ours = {entry["name"]: entry for entry in wanted}
-    kept = [{**entry, **ours.pop(entry["name"], {})} for entry in own]
-    return [*kept, *ours.values()]
+    merged: dict[object, Object] = {}
+    for position, entry in enumerate(own):
+        name = entry["name"]
+        key = name if name in ours else (name, position)
+        merged[key] = {**entry, **ours.get(name, {})}
+    for name, entry in ours.items():
+        merged.setdefault(name, entry)
+    return list(merged.values())
 
 
 def _with_original(

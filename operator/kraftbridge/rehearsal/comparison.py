@@ -18,6 +18,7 @@ from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.zookeeper.reader import read_dump
 from kraftbridge.metadata.zookeeper.tree import DumpReading
+from kraftbridge.metadata.zookeeper.znodes import ZOOKEEPERS_OWN, is_below
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import Difference
 from kraftbridge.verification.compare.places import copy_of
@@ -109,13 +110,13 @@ def changed_paths(before: Path, chroot: str, after: Path) -> tuple[list[str], li
 
 
 def _is_kafkas_own(path: str) -> bool:
-    return path in _OWN_PATHS or path.startswith(_OWN_FOLDERS)
+    return path in _OWN_PATHS or is_below(path, *_OWN_FOLDERS)
 
 
 _OWN_PATHS: Final = frozenset({"/", "/controller", "/controller_epoch", "/migration", "/feature"})
 _OWN_FOLDERS: Final = (
-    "/zookeeper",
-    "/brokers/ids/",
+    ZOOKEEPERS_OWN,
+    "/brokers/ids",
     "/config/changes",
     "/brokers/seqid",
     "/isr_change_notification",

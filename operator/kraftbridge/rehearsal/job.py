@@ -26,6 +26,7 @@ import javaproperties
 from pydantic import ValidationError
 
 from kraftbridge.exceptions import MetadataError, RehearsalError
+from kraftbridge.metadata.entities import read_encoder_secret
 from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, write_dump
 from kraftbridge.models.rehearsal import (
     PAGE_MARK,
@@ -122,8 +123,9 @@ def _rehearse(request_directory: Path, work: Path) -> RehearsalResult:
     if request.listener_path is not None:
         with suppress(FileNotFoundError):
             settings |= javaproperties.loads(Path(request.listener_path).read_text(encoding="utf-8"))
-    if request.password_encoder_secret_path is not None:
-        settings["password.encoder.secret"] = Path(request.password_encoder_secret_path).read_text(encoding="utf-8")
+    secret = read_encoder_secret(request.password_encoder_secret_path)
+    if secret:
+        settings["password.encoder.secret"] = secret
     return rehearse_with(
         PodProcesses(work),
         work / _DUMP,

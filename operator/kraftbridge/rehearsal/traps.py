@@ -18,28 +18,12 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from kraftbridge.metadata.entities import looks_encoded
-from kraftbridge.metadata.log.image import ACL_OPERATIONS, ACL_PERMISSIONS, ACL_RESOURCE_TYPES
 from kraftbridge.metadata.zookeeper.reader import read_dump
+from kraftbridge.metadata.zookeeper.stored_values import OPERATIONS, PERMISSIONS, QUOTAS, RESOURCE_TYPES, is_limit
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.rehearsal import Mend
 from kraftbridge.outside.json_text import parsed_json
 
-_LONG = "a whole number"
-_INT = "a whole number below 2^31"
-_DOUBLE = "a number"
-_CLIENT_QUOTAS: Final[Mapping[str, str]] = {
-    "producer_byte_rate": _LONG,
-    "consumer_byte_rate": _LONG,
-    "request_percentage": _DOUBLE,
-    "controller_mutation_rate": _DOUBLE,
-}
-_QUOTAS: Final[Mapping[str, Mapping[str, str]]] = {
-    "users": _CLIENT_QUOTAS,
-    "clients": _CLIENT_QUOTAS,
-    "ips": {"connection_creation_rate": _INT},
-}
-"""Quotas of ``QuotaConfigs`` in Kafka 3.9, by the folder of the entity."""
-_QUOTA_BOUNDS: Final[Mapping[str, int]] = {_LONG: 2**63, _INT: 2**31}
 _SCRAM_PREFIX: Final = "SCRAM-SHA-"
 _SCRAM_FIELDS: Final = frozenset({"salt", "stored_key", "server_key", "iterations"})
 _TOKEN_KEYS: Final = frozenset({"delegation.token.secret.key", "delegation.token.master.key"})
@@ -212,21 +196,16 @@ def _quota_problem(folder: str, depth: int, key: str, value: object) -> tuple[Co
         if fields.keys() >= _SCRAM_FIELDS:
             return None
         return Code.ZNODE_UNDECODABLE, "is an incomplete SCRAM credential"
-    kind = _QUOTAS[folder].get(key)
-    if kind is None:
+    expected = QUOTAS[folder].get(key)
+    if expected is None:
         return Code.QUOTA_UNKNOWN, f"is no quota of {folder}"
-    try:
-        if kind == _DOUBLE:
-            float(str(value))
-        elif not -(2**63) <= int(str(value)) < _QUOTA_BOUNDS[kind]:
-            raise ValueError  # noqa: TRY301 - one answer for all
-    except ValueError:
-        return Code.QUOTA_INVALID, f"is not {kind}"
+    if not is_limit(str(value), expected):
+        return Code.QUOTA_INVALID, f"is not {expected}"
     return None
 
 
 def _acls(path: str, kind: str, data: bytes | None) -> Iterator[Mend]:
-    if kind not in ACL_RESOURCE_TYPES.values():
+    if kind not in RESOURCE_TYPES:
         problem = f"resource type {kind} is unknown to Kafka 3.9: not copied, left in ZooKeeper"
         yield _deletion(Code.ACL_RESOURCE_TYPE_UNKNOWN, path, problem)
         return
@@ -247,9 +226,9 @@ def _acl_problem(entry: object) -> tuple[Code, str] | None:
         return Code.ZNODE_UNDECODABLE, "an ACL is no JSON object"
     if ":" not in str(entry.get("principal", "")):
         return Code.ACL_PRINCIPAL_INVALID, "an ACL's principal has no type, as in User:name"
-    operation = entry.get("operation")
-    permission = entry.get("permissionType")
-    if operation in ACL_OPERATIONS.values() and permission in ACL_PERMISSIONS.values():
+    operation = str(entry.get("operation"))
+    permission = str(entry.get("permissionType"))
+    if operation in OPERATIONS and permission in PERMISSIONS:
         return None
     return Code.ACL_UNKNOWN, "an ACL has an operation or permission that Kafka 3.9 does not know"
 

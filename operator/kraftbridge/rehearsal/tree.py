@@ -21,14 +21,13 @@ from typing import Final
 from kraftbridge.exceptions import RehearsalError
 from kraftbridge.metadata.copying import is_krafts
 from kraftbridge.metadata.entities import is_sensitive_config
-from kraftbridge.metadata.zookeeper.znodes import MAXIMUM_INT32, SCRAM_MECHANISMS, Znode
+from kraftbridge.metadata.zookeeper.znodes import MAXIMUM_INT32, SCRAM_MECHANISMS, ZOOKEEPERS_OWN, Znode, is_below
 from kraftbridge.models.rehearsal import TreeSize
 from kraftbridge.outside.json_text import parsed_json
 
 _OF_THE_QUORUM: Final = frozenset({"/controller", "/migration"})
 """Omitted if a KRaft controller has already claimed ZooKeeper; otherwise Kafka reads them."""
-_OWN: Final = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
-"""ZooKeeper's own znodes, which every server creates."""
+_OWN: Final = (ZOOKEEPERS_OWN, f"{ZOOKEEPERS_OWN}/config", f"{ZOOKEEPERS_OWN}/quota")
 _MAGIC: Final = 0x5A4B534E  # "ZKSN"
 _FORMAT: Final = 2
 _OPEN_TO_ALL: Final = -1
@@ -94,7 +93,7 @@ class SnapshotWriter:
         for znode in znodes:
             if znode.path in _OF_THE_QUORUM:
                 claims.append(znode)
-            elif znode.path != "/" and not znode.path.startswith("/zookeeper"):
+            elif znode.path != "/" and not is_below(znode.path, ZOOKEEPERS_OWN):
                 self._add(self._disarmed(znode))
         if not any(is_krafts(znode.path, znode.data) for znode in claims):
             for znode in claims:

@@ -19,7 +19,7 @@ from kraftbridge.builders.controllers import ControllersFacts, listener_secrets
 from kraftbridge.builders.pods import PodDefaults
 from kraftbridge.config import Settings
 from kraftbridge.models.issued import IssuedListener
-from kraftbridge.models.objects import entries, section
+from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
@@ -156,7 +156,7 @@ class Facts:
             settings=settings,
             java_tool_options=original.java_tool_options,
             properties_text=original.properties_text,
-            variables=tuple(variable["name"] for variable in entries(original.container, "env")),
+            variables=tuple(variables_of(original.container)),
             inherited=original.environment.inherited,
             zookeeper_writers=writes_to_zookeeper(original.environment.values),
             issued_secret=names.issued_brokers_secret(identity.name, identity.uid) if issued else "",

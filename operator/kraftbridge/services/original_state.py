@@ -24,7 +24,7 @@ from kraftbridge.builders.broker_overlays import (
 from kraftbridge.builders.template import ContainerEnvironment, container_environment, overrides_of
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, FIELD_MANAGER, OVERLAID_SETTINGS
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles, mounted_object
-from kraftbridge.models.objects import entries, section
+from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import UPDATE_STRATEGY, ChangedField
@@ -198,7 +198,7 @@ def plain_environment(container: Mapping[str, Any]) -> ContainerEnvironment:
 
     The overlay of a running migration must not change.
     """
-    references = frozenset(variable["name"] for variable in entries(container, "env") if "valueFrom" in variable)
+    references = frozenset(name for name, entry in variables_of(container).items() if "valueFrom" in entry)
     return ContainerEnvironment(environment_of(container), unknown=references, references=references)
 
 
@@ -219,7 +219,7 @@ def restoring_patches(
     For the authorizer, this means no authorizer.
     Writing the original value first, as its owner's field manager, restores ``managedFields`` and ``env``.
     """
-    present = {e["name"]: e for e in original.container.get("env", [])}
+    present = variables_of(original.container)
     # Without this directive of a strategic merge patch, the restored entries change places,
     # and the order of entries is part of the template.
     order = {"$setElementOrder/env": [{"name": name} for name in present]}
@@ -250,7 +250,7 @@ def overwritten_paths(spec: MigrationSpec, original: OriginalState, facts: Broke
     pod = ("f:spec", "f:template", "f:spec")
     container = (*pod, "f:containers", f'k:{{"name":"{original.container["name"]}"}}', "f:env")
     ours = variables_of_modes(spec, facts)
-    present = (e["name"] for e in original.container.get("env", []))
+    present = variables_of(original.container)
     paths: list[ownership.Path] = [(*container, f'k:{{"name":"{name}"}}') for name in present if name in ours]
     source = spec.brokers.file
     if source is not None:
@@ -262,7 +262,7 @@ def changed_fields(
     spec: MigrationSpec, name: str, original: OriginalState, facts: BrokerFacts
 ) -> tuple[ChangedField, ...]:
     """Return the original value, never a secret one, and owner of each field that a migration sets in a StatefulSet."""
-    present = {e["name"]: e.get("value", "(a reference)") for e in original.container.get("env", [])}
+    present = {name: e.get("value", "(a reference)") for name, e in variables_of(original.container).items()}
     container = f'k:{{"name":"{original.container["name"]}"}}'
 
     def owner_of(variable: str) -> str:

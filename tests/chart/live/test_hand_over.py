@@ -331,6 +331,20 @@ def test_a_variable_that_bitnamis_image_does_not_accept_on_kraft_is_refused(clus
     cluster.refused("patch", "statefulset", "filled", "--patch", patch, user=SOMEBODY)
 
 
+def test_of_two_entries_of_one_variable_the_later_one_counts(cluster: Cluster, release: Release) -> None:
+    values = complete(cluster, release, "twice")
+    found = cluster.get("statefulset", "twice")
+    env = found["spec"]["template"]["spec"]["containers"][0]["env"]
+    roles = next(entry for entry in values["extraEnvVars"] if entry["name"] == "KAFKA_PROCESS_ROLES")
+    others = [entry for entry in env if entry["name"] != roles["name"]]
+    hidden = {"name": roles["name"], "value": "controller"}
+    attempt = ("replace", "--dry-run=server", "--filename", "-")
+    found["spec"]["template"]["spec"]["containers"][0]["env"] = [roles, *others, hidden]
+    assert "KAFKA_PROCESS_ROLES=broker" in cluster.refused(*attempt, stdin=json.dumps(found), user=SOMEBODY)
+    found["spec"]["template"]["spec"]["containers"][0]["env"] = [hidden, *others, roles]
+    cluster.do(*attempt, stdin=json.dumps(found), user=SOMEBODY)
+
+
 def test_other_writers_of_a_guarded_statefulset_are_free(cluster: Cluster, release: Release) -> None:
     complete(cluster, release, "free-otherwise")
     for change in (

@@ -72,6 +72,32 @@ def test_another_value_is_missed_too(variable: str, value: str) -> None:
     assert len(hand_over.lacking(needed("Env"), changed["spec"]["template"])) == 1
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "lost"),
+    [
+        ({"value": "broker"}, {"value": ""}, True),
+        ({"value": "broker"}, {}, True),
+        ({"value": "broker"}, {"valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}, True),
+        ({"value": ""}, {"value": "broker"}, False),
+        ({"valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}, {"value": "broker"}, False),
+    ],
+)
+def test_of_two_entries_of_one_variable_the_later_one_counts(
+    first: dict[str, Any], last: dict[str, Any], *, lost: bool
+) -> None:
+    """The API server only warns, and the process gets the later one; the chart's policy is tested with the same in `tests/chart/live`."""
+    changed = kraft_set("Env")
+    name = "KAFKA_PROCESS_ROLES"
+    others = [e for e in variables(changed) if e["name"] != name]
+    variables(changed)[:] = [{"name": name, **first}, *others, {"name": name, **last}]
+    assert hand_over.lacking(needed("Env"), changed["spec"]["template"]) == ((f"{name}=broker",) if lost else ())
+
+
+def test_a_login_that_the_container_has_twice_is_needed_once() -> None:
+    needs = hand_over.required(migration_spec(), replace(FACTS, variables=(LOGIN, LOGIN)), "kafka")
+    assert needs.present_variables == (LOGIN,)
+
+
 def test_a_further_listener_in_the_protocol_map_is_the_users() -> None:
     changed = kraft_set("Env")
     entry = next(e for e in variables(changed) if e["name"] == "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP")

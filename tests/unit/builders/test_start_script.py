@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import javaproperties
 import pytest
 from tests.support.controller_pod import Pod, controller_pod
+
+from kraftbridge.metadata.entities import trimmed_secret
 
 
 @pytest.fixture
@@ -96,6 +99,23 @@ def test_after_finalization_nothing_of_zookeeper_is_left(pod: Pod) -> None:
     pod.write("/etc/kraftbridge-zookeeper/scheme", "sasl")
     assert "login.config" not in pod.start()["KAFKA_OPTS"]
     assert not [name for name in pod.properties() if name.startswith("zookeeper.")]
+
+
+@pytest.mark.parametrize(
+    ("secret", "read"),
+    [
+        ("plain", "plain"),
+        ("line\n", "line"),
+        ("carriage\r\n", "carriage"),
+        (" blanks\t", "blanks"),
+        ("a\\b\\n=:#%s", "a\\b\\n=:#%s"),
+    ],
+)
+def test_the_encoder_secret_reaches_kafka_as_the_secret_has_it(secret: str, read: str, pod: Pod) -> None:
+    """The verification decodes with `trimmed_secret`; Kafka loads the properties and trims the value."""
+    pod.start(PASSWORD_ENCODER_SECRET=secret)
+    loaded = javaproperties.loads(pod.read("/tmp/controller.properties"))
+    assert trimmed_secret(loaded["password.encoder.secret"]) == trimmed_secret(secret) == read
 
 
 def test_the_users_listener_settings_come_after_those_of_the_certificate(pod: Pod) -> None:

@@ -50,8 +50,10 @@ def test_only_what_changed_after_the_claim_is_listed() -> None:
         Znode("/controller", CLAIMED, modified_zxid=100),
         Znode("/controller_epoch", b"8", modified_zxid=102),
         Znode("/migration", b"{}", modified_zxid=103),
+        Znode("/zookeeper/config", b"", modified_zxid=104),
         Znode("/config/users/a", b"{}", modified_zxid=99),
+        Znode("/zookeeper-x", b"", modified_zxid=105),
     ]
     assert list(claim.watch(znodes)) == znodes
-    assert (claim.zxid, claim.changed()) == (100, ["/config/users/b"])
+    assert (claim.zxid, claim.changed()) == (100, ["/config/users/b", "/zookeeper-x"])
     assert not Claim().changed()

@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from kraftbridge.exceptions import DumpFormatError, PasswordDecodingError, UndecodableZnodeError
-from kraftbridge.metadata.entities import EncodedPassword, Form, Secrets, is_sensitive_config, looks_encoded, number
+from kraftbridge.metadata.entities import (
+    EncodedPassword,
+    Form,
+    Secrets,
+    is_sensitive_config,
+    looks_encoded,
+    number,
+    read_encoder_secret,
+)
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.replay import LogReplay
@@ -28,6 +36,7 @@ from kraftbridge.models.entities import (
     topic_of_partition_key,
 )
 from kraftbridge.models.observation import MigrationZnode
+from kraftbridge.verification.sources.rows import ZooKeeperPlan
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata"
 DUMP = DATA / "dualwrite" / "zk.jsonl.gz"
@@ -97,6 +106,26 @@ def test_a_password_is_decoded_with_its_secret_only():
             EncodedPassword.parse(broken).decoded(SECRET)
     with pytest.raises(PasswordDecodingError, match="has no"):
         EncodedPassword.parse("encryptedPassword:x")
+
+
+@pytest.mark.parametrize("ending", ["", "\n", "\r\n", " \t"])
+def test_the_end_of_a_secrets_file_is_no_part_of_the_secret(ending, tmp_path):
+    """Kafka trims a setting of type PASSWORD."""
+    file = tmp_path / "secret"
+    file.write_bytes(f"{SECRET}{ending}".encode())
+    plan = ZooKeeperPlan(salt="00", encoder_secret_path=str(file))
+    value = json.loads(next(z.data for z in read_dump(DUMP, "/kafka") if z.path == "/config/brokers/0"))["config"]
+    encoded = EncodedPassword.parse(next(filter(looks_encoded, value.values())))
+    assert read_encoder_secret(file) == plan.encoder_secret() == SECRET
+    assert encoded.decoded(f"{SECRET}{ending}") == encoded.decoded(SECRET)
+
+
+def test_a_secrets_file_that_is_no_text_is_a_problem(tmp_path):
+    file = tmp_path / "secret"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(PasswordDecodingError, match="not UTF-8"):
+        read_encoder_secret(file)
+    assert read_encoder_secret(None) is None
 
 
 def test_wrong_encoder_secret_is_a_problem_not_a_difference():

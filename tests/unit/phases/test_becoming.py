@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.observations import NOW, broker_now, broker_record
+from tests.support.observations import NOW, broker_now, broker_record, spec
 
 from kraftbridge.models.broker_record import (
     BrokerNow,
@@ -31,8 +31,9 @@ from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.survey import SettingSource, Stated
 from kraftbridge.phases.becoming.listeners import differing_listeners
 from kraftbridge.phases.becoming.offsets import RECORD_HOLDS_FOR, differing_offsets, unknown_offsets
-from kraftbridge.phases.becoming.refusals import THREAD_POOLS, refusals
+from kraftbridge.phases.becoming.refusals import THREAD_POOLS, Refusal, falling, refusals
 from kraftbridge.phases.becoming.settings import alike, differing_settings, unknown_settings
+from kraftbridge.phases.preflight.dynamic_settings import of_brokers
 
 STATIC, DEFAULT = SettingSource.STATIC, SettingSource.DEFAULT
 OF_ALL, OF_ONE = SettingSource.DYNAMIC_DEFAULT, SettingSource.DYNAMIC_BROKER
@@ -286,6 +287,33 @@ def test_endpoints_and_key_stores_need_an_equal_static_value(name: str) -> None:
     assert refusals({name: setting("x", (OF_ONE, "x"), (STATIC, "x"))}, {}) == ()
     assert refusals({name: dynamic}, {name: "x"}) == ()
     assert refusals({name: setting("y", (STATIC, "y"))}, {}) == ()
+
+
+@pytest.mark.parametrize("name", ["ssl.keystore.password", "listener.name.internal.ssl.keystore.key"])
+def test_a_password_of_a_key_store_needs_a_static_value(name: str) -> None:
+    """Kafka serves no value of a password, so only its places are compared."""
+    alone = setting(None, (OF_ONE, None), sensitive=True)
+    assert refusals({name: alone}, {}) == (Refusal(name, None, "none", is_default=False),)
+    assert [r.name for r in refusals({name: setting(None, (OF_ALL, None), (DEFAULT, None), sensitive=True)}, {})] == [
+        name
+    ]
+    assert refusals({name: alone}, {name: "given"}) == ()
+    assert refusals({name: setting(None, (OF_ONE, None), (STATIC, None), sensitive=True)}, {}) == ()
+    assert refusals({"sasl.jaas.config": alone}, {}) == ()
+
+
+def test_a_password_that_falls_is_unset_where_no_static_one_exists() -> None:
+    alone = setting(None, (OF_ONE, None), sensitive=True)
+    beside = setting(None, (OF_ONE, None), (STATIC, None), sensitive=True)
+    assert falling({"a": alone, "b": beside}) == {"a": "", "b": "its static value"}
+
+
+def test_the_finding_names_a_password_without_a_static_value() -> None:
+    alone = {"ssl.keystore.password": setting(None, (OF_ONE, None), sensitive=True)}
+    (found,) = of_brokers(spec(), {0: alone})
+    assert "ssl.keystore.password (hidden, static none)" in found.reason
+    assert "ssl.keystore.password becomes unset" in found.reason
+    assert found.fix == "Give the brokers ssl.keystore.password as static settings"
 
 
 # ------------------------------------------------------------------------------------------------ record

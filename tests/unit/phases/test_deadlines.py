@@ -260,6 +260,25 @@ def test_a_rollback_past_a_deadline_is_stalled_until_the_broker_is_back(
     assert back.status.given_up is None
 
 
+def test_a_cancelled_restart_does_not_make_the_rollback_forget_the_one_that_it_gave_up() -> None:
+    """Broker 0 does not start and was given up; the restart of broker 1 was recorded, and its pod did not stop yet."""
+    began = NOW - timedelta(seconds=130)
+    away = brokers_going_back(broker_0("uid-after", ready=False, running_since=NOW), began)
+    other = broker_set(BrokerMode.MIGRATION).pods[1]
+    recorded = Operation(
+        kind=OperationKind.RESTART_BROKER,
+        node_id=1,
+        pod=other.name,
+        pod_uid=other.uid,
+        started_at=NOW - timedelta(seconds=5),
+    )
+    decision = away.with_status(operation=recorded, given_up=restart_of_0(began)).decide()
+    assert decision.status.operation is None
+    assert decision.status.given_up == restart_of_0(began)
+    assert stalled(decision) == ("True", Reason.DEADLINE_EXCEEDED), decision.status.message
+    assert "its restart was cancelled before its pod stopped" in decision.status.message
+
+
 @pytest.mark.parametrize(
     ("stage", "of_pod", "seconds"),
     [

@@ -143,7 +143,14 @@ def test_before_the_deadline_it_is_told_without_alarm() -> None:
     assert "ZK brokers [2]" in decision.status.message
 
 
-@pytest.mark.parametrize("clues", [{}, Unobserved("log of pod kafka-0", "403")])
+def test_a_node_without_a_clue_is_passed_over() -> None:
+    empty = {"controller 2999": (), **CLUES}
+    assert (
+        waiting_long().observing(clues=empty).decide().status == waiting_long().observing(clues=CLUES).decide().status
+    )
+
+
+@pytest.mark.parametrize("clues", [{}, {"controller 3000": ()}, Unobserved("log of pod kafka-0", "403")])
 def test_without_clues_the_wait_is_told_as_it_is(clues: object) -> None:
     plain = waiting_long().decide().status.message
     assert waiting_long().observing(clues=clues).decide().status.message == plain

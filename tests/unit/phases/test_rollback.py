@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from tests.support.observations import (
@@ -26,6 +28,7 @@ from tests.support.observations import (
     zookeeper,
 )
 
+from kraftbridge import phases
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.decision import (
     Action,
@@ -50,7 +53,16 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import ControllerVolumes, RollbackSpec
-from kraftbridge.models.status import CanaryStatus, MigrationOffset, Operation, OperationKind, RollbackStatus
+from kraftbridge.models.status import (
+    CanaryStatus,
+    MigrationOffset,
+    MigrationStatus,
+    Operation,
+    OperationKind,
+    Restoration,
+    RollbackStatus,
+    ZooKeeperHistory,
+)
 
 REVERSIBLE = FORWARD[1:6]
 STOP = StopControllers(CONTROLLERS, (3000, 3001, 3002))
@@ -273,6 +285,66 @@ def test_a_restart_out_of_migration_mode_ends_without_any_kraft_controller() -> 
     )
     decision = claim_gone(operation=operation).observing(stateful_sets=(item,)).decide()
     assert decision.status.operation is None, decision.status.message
+
+
+@pytest.mark.parametrize(
+    ("record_of", "restarts"), [(2, True), (1, False)], ids=["of this attempt", "of the former attempt"]
+)
+def test_a_broker_that_nobody_lists_waits_for_the_controller_of_this_attempt(record_of: int, restarts: bool) -> None:
+    """A former attempt's controller came back long ago, which says nothing about this one's."""
+    long_ago = NOW - timedelta(seconds=400)
+    back = RollbackStatus(
+        attempt=record_of, controllers_stopped_at=long_ago, claim_removed_at=long_ago, controller_back_at=long_ago
+    )
+    partly = partly_rolled(1, BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION)
+    pods = tuple(
+        replace(p, ready_since=long_ago, seen_since=long_ago) for p in (*broker_set(None).pods[:1], *partly.pods[1:])
+    )
+    user = replace(broker_set(None), lock=broker_set(BrokerMode.MIGRATION).lock, update_strategy="OnDelete", pods=pods)
+    view = cluster(brokers=frozenset({0, 1}))
+    decision = (
+        claim_gone(attempt=2, rollback=back, controllers=None, migration_offset=None)
+        .observing(
+            stateful_sets=(user,),
+            cluster=view,
+            cluster_by_broker={0: view, 1: view},
+            controller_by_broker={0: 1, 1: 1, 2: 3000},
+        )
+        .with_status(controller_agreed_since=None)
+        .decide()
+    )
+    assert [a.node_id for a in decision.actions if isinstance(a, RestartPod)] == ([2] if restarts else []), (
+        decision.status.message
+    )
+    if not restarts:
+        assert "every broker must name the broker in ZooKeeper's /controller, broker 1" in decision.status.message
+
+
+PHASES = Path(phases.__file__).parent
+
+
+def test_the_record_of_a_former_attempt_is_read_nowhere_as_one_of_this_attempt() -> None:
+    """What the next attempt does not forget is read through `observed.of_attempt`; `basis` only compares it."""
+    fields = {
+        name: get_args(field.annotation)[0]
+        for name, field in MigrationStatus.model_fields.items()
+        if get_args(field.annotation)
+    }
+    tagged = {name for name, model in fields.items() if "attempt" in getattr(model, "model_fields", {})}
+    assert tagged == {"rollback", "restoration", "zookeeper_history"}
+    former = {
+        "zookeeper_history": ZooKeeperHistory(attempt=1, cluster_id="c", migration_offset="-1", seen_at=NOW),
+        "restoration": Restoration(attempt=1, copy_id="c", end_offset="1", epoch=1, began_at=NOW, finished_at=NOW),
+    }
+    rest = claim_gone(phase=Phase.ROLLED_BACK, canary=None, **former).observing(
+        stateful_sets=(broker_set(None, lease=LeaseState()),)
+    )
+    anew = rest.asking(Target.KRAFT).decide().status
+    assert anew.attempt == 2
+    kept = {name for name in tagged if getattr(anew, name) is not None}
+    assert kept == {"rollback"}
+    reading = re.compile(rf"(?<!of_attempt\(status, )status\.({'|'.join(kept)})\b")
+    assert {file.name for file in PHASES.rglob("*.py") if reading.search(file.read_text())} == {"basis.py"}
 
 
 def test_rolled_back_rests_without_alarm_and_can_begin_anew() -> None:

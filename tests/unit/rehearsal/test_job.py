@@ -24,7 +24,7 @@ from kraftbridge.models.rehearsal import (
 )
 from kraftbridge.models.report import Difference, DifferenceState, ZooKeeperAccess
 from kraftbridge.rehearsal import job
-from kraftbridge.rehearsal.rehearse import _batch_size
+from kraftbridge.rehearsal.rehearse import RehearsalOptions, _batch_size
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 
@@ -92,6 +92,31 @@ def test_behind_an_open_fence_no_kafka_starts_and_the_result_says_so(
     assert f"{host}:{port} still answers" in found.reason
     assert (tmp_path / "stop").exists()  # the containers that wait for Kafka end
     assert not list(tmp_path.glob("*.command"))
+
+
+@pytest.mark.parametrize(
+    ("content", "given"),
+    [(b"a secret\n", "a secret"), (b"a secret\r\n", "a secret"), (b"a secret", "a secret"), (b"\n", None)],
+)
+def test_kafka_and_the_comparison_get_the_encoder_secret_without_the_end_of_its_file(
+    content: bytes, given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(content)
+    asked = request("127.0.0.1:1").model_copy(update={"password_encoder_secret_path": str(secret)})
+    (tmp_path / REQUEST_KEY).write_text(asked.to_json())
+    (tmp_path / PROPERTIES_KEY).write_text("a=b\n")
+    (tmp_path / "addresses.json").write_text("[]")
+    rehearsed: list[RehearsalOptions] = []
+
+    def rehearse(_processes: object, _dump: Path, options: RehearsalOptions) -> RehearsalResult:
+        rehearsed.append(options)
+        return result()
+
+    monkeypatch.setattr(job, "rehearse_with", rehearse)
+    monkeypatch.setattr(job, "await_fence", lambda *_: None)
+    assert job.run(tmp_path, tmp_path) == 0
+    assert rehearsed[0].settings.get("password.encoder.secret") == given
 
 
 def test_a_tree_that_cannot_be_read_is_a_result_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.odd_trees.tree import ENCODER_SECRET, acl_entry, config, sound_tree
 from tests.rehearsal.table import PAGE, RESULTS, page
 from tests.support.traps import CHROOT, SETTINGS, TRAPS, planted, stored_dump
 
 from kraftbridge.metadata.zookeeper.reader import read_dump
 from kraftbridge.metadata.zookeeper.soundness import findings_of
-from kraftbridge.models.catalogue import Severity
+from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.rehearsal.traps import mends
 
@@ -47,6 +48,40 @@ def test_a_command_takes_the_wrong_quota_away_and_shows_no_secret(tmp_path: Path
     assert "czNjcjN0" not in mend.to_json()
     assert """jq -c 'del(.config["foo_rate"])'""" in mend.command
     assert mend.problem == "foo_rate is no quota of users"
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("/kafka-acl/Any/x", {"version": 1, "acls": [acl_entry()]}),
+        ("/kafka-acl/Planet/x", {"version": 1, "acls": [acl_entry()]}),
+        ("/kafka-acl/Topic/x", {"version": 1, "acls": [acl_entry(operation="Any")]}),
+        ("/kafka-acl/Topic/x", {"version": 1, "acls": [acl_entry(permissionType="Any")]}),
+        ("/config/users/x", config(producer_byte_rate="1.5")),
+        ("/config/users/x", config(producer_byte_rate="-1")),
+        ("/config/ips/10.9.9.9", config(connection_creation_rate="2147483648")),
+        ("/config/clients/x", config(request_percentage="1_0")),
+        ("/config/clients/x", config(producer_byte_rate="1e3", request_percentage=" 5 ")),
+        ("/config/clients/x", config(consumer_byte_rate="5.0")),
+        ("/kafka-acl-extended/prefixed/Group/x", {"version": 1, "acls": [acl_entry(operation="All")]}),
+    ],
+)
+def test_preflight_and_a_rehearsal_judge_acls_and_quotas_alike(path: str, data: object, tmp_path: Path) -> None:
+    tree = sound_tree()
+    tree.put(path, data)
+    dump = tree.write(tmp_path / "zk.jsonl")
+    by_preflight = {finding.code for finding in findings_of(tree.znodes(), ENCODER_SECRET) if finding.object == path}
+    by_rehearsal = {mend.code for mend in mends(dump, "", SETTINGS.keys()) if mend.znode == path}
+    assert by_rehearsal <= by_preflight
+    assert bool(by_rehearsal) is bool(by_preflight)
+
+
+@pytest.mark.parametrize("odd", [["Read"], {"a": 1}, None, 5])
+def test_an_acl_of_no_text_is_a_trap(odd: object, tmp_path: Path) -> None:
+    tree = stored_dump()
+    tree.put("/kafka-acl/Topic/x", {"version": 1, "acls": [acl_entry() | {"operation": odd}]})
+    (mend,) = mends(tree.write(tmp_path / "zk.jsonl"), CHROOT, SETTINGS.keys())
+    assert mend.code == Code.ACL_UNKNOWN
 
 
 def test_the_page_has_the_results_and_every_trap_has_one() -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from kraftbridge.exceptions import RehearsalError
+from kraftbridge.metadata.zookeeper.reader import write_dump
 from kraftbridge.metadata.zookeeper.znodes import Znode
+from kraftbridge.rehearsal.comparison import changed_paths
 from kraftbridge.rehearsal.controller_log import without
 from kraftbridge.rehearsal.tree import SecurityProtocol, SnapshotWriter, disarm, secrets_in
 
@@ -96,6 +98,39 @@ def test_a_registration_that_cannot_be_understood_is_a_problem_never_a_guess(dat
     writer.take([*znodes(), Znode("/brokers/ids/7", data)])
     assert [broker.id for broker in writer.brokers] == [0]
     assert "/brokers/ids/7" in writer.problems[0]
+
+
+def test_a_users_znode_that_is_named_as_one_of_zookeepers_is_kept(tmp_path: Path) -> None:
+    writer = SnapshotWriter(PORTS)
+    own = Znode("/zookeeper/quota", b"x")
+    writer.take([*znodes(), own, Znode("/zookeeper-x", b"1"), Znode("/zookeeper-x/y", b"2")])
+    writer.write(tmp_path)
+    kept = read_back(next(tmp_path.iterdir()))
+    assert kept["/zookeeper-x"][0] == b"1"
+    assert kept["/zookeeper-x/y"][0] == b"2"
+    assert kept["/zookeeper/quota"][0] == b""
+
+
+@pytest.mark.parametrize(
+    ("folder", "ours"),
+    [
+        ("/zookeeper", False),
+        ("/zookeeper-x", True),
+        ("/config/changes", False),
+        ("/config/changes-x", True),
+        ("/brokers/ids", False),
+    ],
+)
+def test_only_what_is_below_a_folder_of_kafkas_own_is_no_change_of_the_tree(
+    folder: str, ours: bool, tmp_path: Path
+) -> None:
+    before = tmp_path / "before.jsonl"
+    after = tmp_path / "after.jsonl"
+    common = Znode("/cluster/id", b"{}")
+    write_dump(iter([common, Znode(f"{folder}/gone", b"1")]), before, "")
+    write_dump(iter([common, Znode(f"{folder}/new", b"1")]), after, "")
+    expected = ([f"{folder}/gone"], [f"{folder}/new"], []) if ours else ([], [], [])
+    assert changed_paths(before, "", after) == expected
 
 
 def test_what_the_dump_could_not_read_is_a_problem() -> None:

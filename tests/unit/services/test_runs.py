@@ -102,6 +102,21 @@ def test_events_that_cannot_be_read_hold_nothing_up(kubernetes: FakeKubernetes) 
     assert f"kubectl -n kafka describe job {RUN_ID} tells" in run.message
 
 
+@pytest.mark.parametrize(("status", "fails"), [("True", True), ("False", False), ("Unknown", False)])
+def test_only_a_failure_that_is_true_ends_a_run(kubernetes: FakeKubernetes, status: str, *, fails: bool) -> None:
+    failed = {"conditions": [{"type": "Failed", "status": status, "reason": "BackoffLimitExceeded", "message": "m"}]}
+    add(kubernetes, "Job", RUN_ID, uid="job", status=failed)
+    assert look(kubernetes).state is (RunState.FAILED if fails else RunState.PENDING)
+    add(kubernetes, "ConfigMap", REHEARSAL)
+    add(kubernetes, "Job", REHEARSAL, uid="job", status=failed)
+    running = RehearsalRunStatus(run_id=REHEARSAL, digest=REHEARSED, launched_at=NOW)
+    found = running_rehearsal(
+        kubernetes, IDENTITY, MigrationStatus(rehearsal=RehearsalStatus(count=1, running=running))
+    )
+    assert found is not None
+    assert found.progress is (RehearsalProgress.CANNOT_START if fails else RehearsalProgress.READING)
+
+
 def test_a_rehearsal_that_gets_no_pod_says_why(kubernetes: FakeKubernetes) -> None:
     add(kubernetes, "ConfigMap", REHEARSAL)
     add(kubernetes, "Job", REHEARSAL, uid="job")

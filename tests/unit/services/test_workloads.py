@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from kraftbridge.services.observe.workloads import own_state, pod_state, pods_selector
+from kraftbridge.services.observe.workloads import (
+    environment_of,
+    is_member,
+    own_state,
+    pod_state,
+    pods_of,
+    pods_selector,
+)
+from kraftbridge.services.original_state import plain_environment
 
 TRACE = """[2026-11-20 17:00:01,123] ERROR Encountered fatal fault: Error handling state (org.apache.kafka)
 org.apache.kafka.common.errors.KafkaStorageException: Error while appending records
@@ -47,6 +55,51 @@ def test_a_pod_runs_since_its_last_container_began() -> None:
     assert pod_state(pod(kafka, other)).running_since == datetime(2026, 11, 20, 17, 0, 2, tzinfo=UTC)
     assert pod_state(pod(kafka, crashed(""))).running_since is None
     assert pod_state(pod()).running_since is None
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "index", "ordinal"),
+    [
+        ("kafka-0", "uid", "0", 0),
+        ("kafka-11", "uid", None, 11),
+        ("kafka-1", "uid", "7", 1),  # anybody can change a label
+        ("kafka-debug", "uid", None, None),
+        ("kafka-b-0", "uid", None, None),
+        ("kafka-²", "uid", None, None),
+        ("kafka", "uid", "0", None),
+        ("kafka-0", "another", "0", None),
+        ("kafka-0", None, "0", None),
+    ],
+)
+def test_a_pod_is_a_statefulsets_by_owner_and_name(
+    name: str, owner: str | None, index: str | None, ordinal: int | None
+) -> None:
+    found = pod()
+    found["metadata"] = {
+        "name": name,
+        "uid": "u",
+        "labels": {} if index is None else {"apps.kubernetes.io/pod-index": index},
+    }
+    found["metadata"]["ownerReferences"] = [] if owner is None else [{"uid": owner, "controller": True}]
+    stateful_set = {"metadata": {"name": "kafka", "uid": "uid"}}
+    assert [p.ordinal for p in pods_of(stateful_set, [found])] == ([] if ordinal is None else [ordinal])
+    assert is_member(found, stateful_set) is (ordinal is not None)
+
+
+@pytest.mark.parametrize(
+    ("entries", "environment"),
+    [
+        ([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}], {"A": "2"}),
+        ([{"name": "A", "value": "1"}, {"name": "A", "valueFrom": {"fieldRef": {}}}], {}),
+        ([{"name": "A", "valueFrom": {"fieldRef": {}}}, {"name": "A", "value": "2"}], {"A": "2"}),
+    ],
+)
+def test_of_two_entries_of_one_variable_the_later_one_counts(
+    entries: list[dict[str, Any]], environment: dict[str, str]
+) -> None:
+    container = {"name": "kafka", "env": entries}
+    assert environment_of(container) == environment
+    assert plain_environment(container).references == ({"A"} - environment.keys())
 
 
 def test_a_selector_with_expressions_selects_no_more_than_it_says() -> None:

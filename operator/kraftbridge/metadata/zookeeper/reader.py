@@ -41,6 +41,7 @@ from kraftbridge.metadata.zookeeper.znodes import (
     MIGRATION_PATH,
     SCRAM_MECHANISMS,
     Znode,
+    is_below,
     migration_znode,
     mirrored_offset,
 )
@@ -559,7 +560,7 @@ def redacted_data(path: str, data: bytes | None) -> bytes | None:
         return json.dumps(body, separators=(",", ":")).encode()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         # What can be read cannot always be written.
-        if path.startswith("/config/changes"):
+        if is_below(path, "/config/changes"):
             return data
         return redacted(data.decode("latin-1")).encode()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from urllib.parse import unquote
 
 from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.entities import EncodedPassword, Secrets, is_password_config, looks_encoded
-from kraftbridge.metadata.log.image import ACL_OPERATIONS, ACL_PERMISSIONS, ACL_RESOURCE_TYPES
+from kraftbridge.metadata.zookeeper.stored_values import OPERATIONS, PERMISSIONS, QUOTAS, RESOURCE_TYPES, is_limit
 from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading
 from kraftbridge.metadata.zookeeper.znodes import (
     MAXIMUM_INT32,
@@ -33,7 +32,6 @@ from kraftbridge.metadata.zookeeper.znodes import (
     json_object,
 )
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.config_values import java_double
 from kraftbridge.models.entities import desanitized, sanitized
 from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.report import Finding
@@ -53,30 +51,9 @@ _JAVA_INT = re.compile(r"[+-]?\d+")
 """The syntax of `Integer.parseInt`, which also accepts digits of other scripts."""
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NO_LEADER: Final = -1
-_RESOURCE_TYPES: Final = frozenset(ACL_RESOURCE_TYPES.values()) - {"Any"}
-_OPERATIONS: Final = frozenset(ACL_OPERATIONS.values()) - {"Any"}
-_PERMISSIONS: Final = frozenset(ACL_PERMISSIONS.values()) - {"Any"}
 _SHOWN: Final = 5
 _UUID_BYTES: Final = 16
 _DEFAULT: Final = "<default>"
-_WHOLE: Final = "a whole number below 2^63"
-_WHOLE_32: Final = "a whole number below 2^31"
-_NUMBER: Final = "a number"
-_CLIENT_QUOTAS: Final[Mapping[str, str]] = {
-    "producer_byte_rate": _WHOLE,
-    "consumer_byte_rate": _WHOLE,
-    "request_percentage": _NUMBER,
-    "controller_mutation_rate": _NUMBER,
-}
-_QUOTAS: Final[Mapping[str, Mapping[str, str]]] = {
-    "users": _CLIENT_QUOTAS,
-    "clients": _CLIENT_QUOTAS,
-    "ips": {"connection_creation_rate": _WHOLE_32},
-}
-"""Quotas of Kafka 3.9's `QuotaConfigs` with their types, by kind of entity."""
-_QUOTA_LIMITS: Final[Mapping[str, int]] = {_WHOLE: 2**63 - 1, _WHOLE_32: 2**31 - 1}
-_ROUNDING: Final = 1e-6
-"""`ZkConfigMigrationClient` accepts a limit as whole if it is this close to a whole number."""
 
 
 @dataclass(slots=True)
@@ -160,7 +137,7 @@ class Soundness:
             return
 
     def _acls(self, path: str, kind: str, data: bytes | None) -> None:
-        if kind not in _RESOURCE_TYPES:
+        if kind not in RESOURCE_TYPES:
             # `AclAuthorizer.loadAllAcls` skips them with a WARN
             self._add(Code.ACL_RESOURCE_TYPE_UNKNOWN, path, type=kind)
             return
@@ -170,8 +147,7 @@ class Soundness:
             if ":" not in entry["principal"]:
                 # `StandardAcl.kafkaPrincipal` throws: it can stop the controller at start
                 self._add(Code.ACL_PRINCIPAL_INVALID, path, principal=entry["principal"])
-            # `AccessControlEntry` refuses Any, which is for filters
-            if operation not in _OPERATIONS or permission not in _PERMISSIONS:
+            if operation not in OPERATIONS or permission not in PERMISSIONS:
                 self._add(Code.ACL_UNKNOWN, path, operation=operation, permission=permission)
 
     def _passwords(self, path: str, data: bytes | None) -> None:
@@ -205,14 +181,14 @@ class Soundness:
                 self._entity_name(path, folder, name)
         if not data:
             return
-        quotas = _QUOTAS[folder]
+        quotas = QUOTAS[folder]
         credentials = SCRAM_MECHANISMS if folder == "users" else ()
         for name, value in config_values(path, data).items():
             if name in credentials:
                 continue
             if name not in quotas:
                 self._add(Code.QUOTA_UNKNOWN, path, quota=name, folder=folder)
-            elif not _is_limit(java_double(value), quotas[name]):
+            elif not is_limit(value, quotas[name]):
                 self._add(Code.QUOTA_INVALID, path, quota=name, value=value, expected=quotas[name])
 
     def _entity_name(self, path: str, folder: str, name: str) -> None:
@@ -338,14 +314,6 @@ def _java_int(text: str) -> int | None:
     return number if abs(number) <= MAXIMUM_INT32 else None
 
 
-def _is_limit(limit: float | None, expected: str) -> bool:
-    """Return whether a quota's value is what `_QUOTAS` expects."""
-    if limit is None:
-        return False
-    bound = _QUOTA_LIMITS.get(expected)
-    return bound is None or _is_whole(limit, bound)
-
-
 def _is_uuid(text: str) -> bool:
     """Return whether a text has the form of `Uuid.toString`: 16 bytes in URL-safe base64 without padding."""
     try:
@@ -353,15 +321,6 @@ def _is_uuid(text: str) -> bool:
     except (ValueError, binascii.Error):
         return False
     return len(value) == _UUID_BYTES and base64.urlsafe_b64encode(value).decode().rstrip("=") == text
-
-
-def _is_whole(limit: float, bound: int) -> bool:
-    """Return whether `ZkConfigMigrationClient` accepts a limit as whole.
-
-    Adding a millionth and truncating does not change it.
-    A negative whole number is not accepted: -1 becomes 0.
-    """
-    return math.isfinite(limit) and abs(max(-bound, min(bound, math.trunc(limit + _ROUNDING))) - limit) <= _ROUNDING
 
 
 def _is_sanitized(name: str) -> bool:

@@ -34,6 +34,8 @@ from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.outside.json_text import parsed_json
 
 MIGRATION_PATH: Final = "/migration"
+ZOOKEEPERS_OWN: Final = "/zookeeper"
+"""ZooKeeper's own folder, which every server creates."""
 SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _QUOTA_KIND: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
 _SCRAM_FIELDS: Final = {"salt": "salt", "stored_key": "storedKey", "server_key": "serverKey"}
@@ -57,6 +59,11 @@ class Znode:
     children: int = 0
     problem: str | None = None
     """The reason why this znode, and with it everything below, could not be read or listed."""
+
+
+def is_below(path: str, *folders: str) -> bool:
+    """Return whether a znode is one of some folders, or below one."""
+    return f"{path}/".startswith(tuple(f"{folder}/" for folder in folders))
 
 
 def migration_znode(data: bytes | None) -> MigrationZnode:

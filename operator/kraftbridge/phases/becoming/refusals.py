@@ -35,7 +35,8 @@ class Refusal:
     """A dynamic setting that a KRaft start refuses."""
 
     name: str
-    stored: str
+    stored: str | None
+    """None for a password, whose value Kafka serves nobody."""
     static: str
     is_default: bool
     """Whether it is stored for all brokers (``--entity-default``)."""
@@ -59,12 +60,17 @@ def refusals(settings: Settings, static: Mapping[str, str]) -> tuple[Refusal, ..
 def falling(settings: Settings) -> dict[str, str]:
     """Return every dynamic setting of a broker, with what holds once they fall."""
     return {
-        name: "its static value" if setting.sensitive else _static(setting)
+        name: "its static value" if setting.sensitive and _has_static(setting) else _static(setting)
         for name, setting in _dynamic(settings).items()
     }
 
 
 def _refusals(settings: Settings, static: Mapping[str, str]) -> Iterator[Refusal]:
+    """Yield the refusals.
+
+    A password that has a static value may differ from it, and nobody is told. The comparison after the restart of the
+    first broker reads that from Kafka's log (`unknown_settings`, `differing_settings`).
+    """
     for name, setting in _dynamic(settings).items():
         stored = setting.stated[0].value or ""
         holds = static.get(name, _static(setting))
@@ -72,15 +78,21 @@ def _refusals(settings: Settings, static: Mapping[str, str]) -> Iterator[Refusal
         if name in THREAD_POOLS:
             if steps := _steps(stored, holds):
                 yield Refusal(name, stored, holds, is_default, steps)
-        elif _must_be_static(name) and not alike(stored, holds, setting.type):
-            if not setting.sensitive:
-                yield Refusal(name, stored, holds or "none", is_default)
-            elif name not in static and setting.static is None:
-                yield Refusal(name, "hidden", holds or "none", is_default)
+        elif not _must_be_static(name):
+            continue
+        elif setting.sensitive:
+            if name not in static and not _has_static(setting):
+                yield Refusal(name, None, "none", is_default)
+        elif not alike(stored, holds, setting.type):
+            yield Refusal(name, stored, holds or "none", is_default)
 
 
 def _dynamic(settings: Settings) -> Settings:
     return {name: setting for name, setting in sorted(settings.items()) if setting.is_dynamic}
+
+
+def _has_static(setting: EffectiveSetting) -> bool:
+    return setting.static is not None and setting.static.source is not SettingSource.DEFAULT
 
 
 def _static(setting: EffectiveSetting) -> str:

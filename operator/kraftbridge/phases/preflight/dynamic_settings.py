@@ -48,10 +48,15 @@ def of_brokers(spec: MigrationSpec, seen: Seen) -> Iterator[FindingStatus]:
                 Code.DYNAMIC_SETTINGS_REFUSED,
                 f"broker/{broker}",
                 broker=broker,
-                refused=some((f"{r.name} ({r.stored}, static {r.static or 'none'})" for r in refused), 10),
+                refused=some((_words(refusal) for refusal in refused), 10),
                 falling=first((f"{name} becomes {value or 'unset'}" for name, value in falling(settings).items()), 10),
                 fix=_fix(refused, broker),
             )
+
+
+def _words(refusal: Refusal) -> str:
+    stored = "hidden" if refusal.stored is None else refusal.stored
+    return f"{refusal.name} ({stored}, static {refusal.static or 'none'})"
 
 
 def _fix(refused: tuple[Refusal, ...], broker: int) -> str:
@@ -60,7 +65,7 @@ def _fix(refused: tuple[Refusal, ...], broker: int) -> str:
     hidden = []
     commands = []
     for refusal in refused:
-        if refusal.stored == "hidden":
+        if refusal.stored is None:
             hidden.append(refusal.name)
         else:
             lines.append(f"{refusal.name}={refusal.stored}")

@@ -97,7 +97,7 @@ def _accepting(spec: MigrationSpec, unmarked: Iterable[FindingStatus]) -> list[F
 
 def blocking(found: tuple[FindingStatus, ...]) -> tuple[FindingStatus, ...]:
     """Return the findings that close the gate."""
-    return tuple(f for f in found if f.severity is Severity.BLOCKING and not f.accepted)
+    return tuple(f for f in found if f.blocks)
 
 
 def _survey(draft: Draft) -> Iterator[FindingStatus]:

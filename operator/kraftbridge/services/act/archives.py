@@ -132,7 +132,7 @@ def read(secret: Mapping[str, Any]) -> Archive:
     """Return the content of an archive by its annotations."""
     annotations = section(secret, "metadata", "annotations")
     entities = annotations.get(ANNOTATION_ENTITIES, "")
-    return Archive(annotations.get(ANNOTATION_RUN, ""), int(entities) if entities.isdigit() else -1)
+    return Archive(annotations.get(ANNOTATION_RUN, ""), int(entities) if entities.isdecimal() else -1)
 
 
 def find(kubernetes: ReadPort, namespace: str, name: str) -> Archive | None:

@@ -17,7 +17,7 @@ from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, before_secrets
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services.observe.workloads import is_owned, pods_selector
+from kraftbridge.services.observe.workloads import is_member, is_owned, pods_selector
 from kraftbridge.storage.ports import KubernetesPort
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
@@ -52,7 +52,7 @@ def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopCon
             _release_volumes(kubernetes, namespace, action, uid)
         kubernetes.delete(*_STATEFUL_SET, namespace, action.name, uid=uid, propagation="Foreground")
     for pod in kubernetes.list("v1", "Pod", namespace, pods_selector(stateful_set)):
-        if is_owned(pod, uid):
+        if is_member(pod, stateful_set):
             _stop_pod(kubernetes, namespace, pod)
 
 

@@ -152,9 +152,9 @@ def _advice(answer: str, namespace: str, places: _Places) -> str:
 def _application(kubernetes: ReadPort, identity: Identity, run_id: str, places: _Places) -> tuple[RunState, str]:
     job = kubernetes.get("batch/v1", "Job", identity.namespace, run_id)
     if job is not None:
-        failed = [c for c in _failures(job) if c["status"] == "True"]
-        if failed:
-            words = f"{failed[0].get('reason', '')} {failed[0].get('message', '')}"
+        failure = _failure(job)
+        if failure is not None:
+            words = f"{failure.get('reason', '')} {failure.get('message', '')}"
             return RunState.FAILED, f"Job {run_id}: {words}; see the log of its pod"
         why, count = refusal(kubernetes, identity, job, places)
         return RunState.CANNOT_START if count >= _FEW_REFUSALS else RunState.PENDING, why
@@ -178,8 +178,13 @@ def _application(kubernetes: ReadPort, identity: Identity, run_id: str, places: 
             return RunState.PENDING, f"SparkApplication is {word}"
 
 
-def _failures(job: Object) -> list[dict[str, Any]]:
-    return [condition for condition in entries(job, "status", "conditions") if condition["type"] == "Failed"]
+def _failure(job: Object) -> Mapping[str, Any] | None:
+    """Return the condition of a Job that has failed; None while it has not.
+
+    A condition holds only with the status True (Kubernetes API conventions).
+    """
+    conditions = entries(job, "status", "conditions")
+    return next((c for c in conditions if (c["type"], c["status"]) == ("Failed", "True")), None)
 
 
 def running_rehearsal(kubernetes: ReadPort, identity: Identity, status: MigrationStatus) -> RehearsalRun | None:
@@ -205,9 +210,9 @@ def running_rehearsal(kubernetes: ReadPort, identity: Identity, status: Migratio
     pods = kubernetes.list("v1", "Pod", identity.namespace, f"{LABEL_RUN}={run_id}")
     if pods:
         return _of_pod(kubernetes, identity, run_id, pods[0])
-    failures = _failures(job)
-    if failures:
-        return RehearsalRun(run_id, RehearsalProgress.CANNOT_START, failures[0].get("message", ""))
+    failure = _failure(job)
+    if failure is not None:
+        return RehearsalRun(run_id, RehearsalProgress.CANNOT_START, failure.get("message", ""))
     why, count = refusal(kubernetes, identity, job, _Places("spec.rehearsal", "spec.pods.serviceAccountName"))
     progress = RehearsalProgress.CANNOT_START if count >= _FEW_REFUSALS else RehearsalProgress.READING
     return RehearsalRun(run_id, progress, why or "it has no pod yet")

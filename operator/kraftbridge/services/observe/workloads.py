@@ -17,7 +17,7 @@ from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIE
 from kraftbridge.copies.dry_start import image_digest
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.mounted_files import mounted_object
-from kraftbridge.models.objects import entries, section
+from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.observation import (
     Clue,
     ControllersWorkload,
@@ -65,17 +65,31 @@ def existing(kubernetes: ReadPort, namespace: str, name: str) -> Stored:
     return stateful_set
 
 
+_MEMBER: Final = re.compile(r"(?P<stateful_set>.+)-(?P<ordinal>[0-9]+)")
+"""``statefulPodRegex`` of the StatefulSet controller."""
+
+
 def pod_state(pod: Object) -> PodState:
-    """Return the observed state of a pod."""
+    """Return the observed state of a pod of a StatefulSet.
+
+    The label ``apps.kubernetes.io/pod-index`` has the ordinal as well, but anybody can change it, and a name stays.
+
+    Raises
+    ------
+    ValueError
+        Its name is none that a StatefulSet gives.
+    """
     metadata = pod["metadata"]
     status = section(pod, "status")
     labels = section(metadata, "labels")
-    index = labels.get("apps.kubernetes.io/pod-index") or metadata["name"].rpartition("-")[2]
+    member = _MEMBER.fullmatch(metadata["name"])
+    if member is None:
+        raise ValueError(f"pod {metadata['name']} is none of a StatefulSet")
     ready_since = _ready_since(status)
     return PodState(
         name=metadata["name"],
         uid=metadata["uid"],
-        ordinal=int(index) if str(index).isdigit() else -1,
+        ordinal=int(member["ordinal"]),
         ready=ready_since is not None,
         ready_since=ready_since,
         deleting="deletionTimestamp" in metadata,
@@ -167,9 +181,20 @@ def pods_selector(stateful_set: Object) -> str:
 
 
 def pods_of(stateful_set: Object, pods: Sequence[Object]) -> tuple[PodState, ...]:
-    """Return the pods that this StatefulSet owns, by ordinal."""
-    owned = [pod for pod in pods if is_owned(pod, stateful_set["metadata"]["uid"])]
-    return tuple(sorted(map(pod_state, owned), key=attrgetter("ordinal")))
+    """Return the pods of this StatefulSet, by ordinal."""
+    members = [pod for pod in pods if is_member(pod, stateful_set)]
+    return tuple(sorted(map(pod_state, members), key=attrgetter("ordinal")))
+
+
+def is_member(pod: Object, stateful_set: Object) -> bool:
+    """Return whether a pod is one of a StatefulSet's: it is owned by it and has one of its names.
+
+    The StatefulSet controller asks the same before it takes a pod for its own (``getPodsForStatefulSet``,
+    ``isMemberOf``). The selector alone matches pods of others, and anybody may write an owner into a pod.
+    """
+    metadata = stateful_set["metadata"]
+    member = _MEMBER.fullmatch(pod["metadata"]["name"])
+    return member is not None and member["stateful_set"] == metadata["name"] and is_owned(pod, metadata["uid"])
 
 
 def is_owned(pod: Object, uid: str) -> bool:
@@ -185,7 +210,7 @@ def container_of(stateful_set: Object, name: str) -> Object | None:
 
 def environment_of(container: Object) -> dict[str, str]:
     """Return the variables with plain values."""
-    return {e["name"]: e.get("value", "") for e in container.get("env", []) if "valueFrom" not in e}
+    return {name: e.get("value", "") for name, e in variables_of(container).items() if "valueFrom" not in e}
 
 
 def drift_of(spec: MigrationSpec, facts: overlays.BrokerFacts, stateful_set: Object) -> tuple[str, ...]:

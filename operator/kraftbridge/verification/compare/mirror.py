@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -29,7 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.copying import NOT_COPIED
-from kraftbridge.metadata.entities import Entity, Form, Secrets, by_identity, value_of
+from kraftbridge.metadata.entities import Entity, Form, Secrets, by_identity, read_encoder_secret, value_of
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import open_log_files
 from kraftbridge.metadata.log.image import MetadataImage
@@ -449,9 +448,7 @@ class _Rereading:
 
     def run(self) -> Rechecked:
         """Read again until every entity is settled or different."""
-        secret = None
-        if self.encoder_secret_path:
-            secret = Path(self.encoder_secret_path).read_text(encoding="utf-8").strip()
+        secret = read_encoder_secret(self.encoder_secret_path)
         secrets = Secrets(self.salt, compare_passwords=secret is not None)
         files = open_log_files(self.log.url, self.token_path, self.ca_path)
         with ZooKeeperReader(self.access) as reader:

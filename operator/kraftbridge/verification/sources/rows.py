@@ -22,13 +22,12 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from kraftbridge.metadata.entities import Entity, Secrets
+from kraftbridge.metadata.entities import Entity, Secrets, read_encoder_secret
 from kraftbridge.metadata.log.entities import PartitionColumns
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import BrokerAccess, ZooKeeperAccess
@@ -47,9 +46,7 @@ class _Plan(BaseModel):
 
     def encoder_secret(self) -> str | None:
         """Return the brokers' `password.encoder.secret`, if it was given."""
-        if self.encoder_secret_path is None:
-            return None
-        return Path(self.encoder_secret_path).read_text(encoding="utf-8").strip()
+        return read_encoder_secret(self.encoder_secret_path)
 
 
 class ZooKeeperPlan(_Plan):
