@@ -341,7 +341,7 @@ def test_it_depends_on_the_spec(
         (running(setting("zookeeper.set.acl", "true", SettingSource.DYNAMIC_DEFAULT)), "DynamicSettingsIgnoredByKRaft", Severity.WARNING),
         (running(setting("my.plugin", "1", SettingSource.DYNAMIC_BROKER, known=False)), "DynamicSettingsUnknown", Severity.WARNING),
         (running(setting("controlled.shutdown.enable", "false")), "ControlledShutdownDisabled", Severity.WARNING),
-        (running(setting("ssl.keystore.password", None, SettingSource.DYNAMIC_BROKER)), "PasswordBecomesPlain", Severity.WARNING),
+        (running(setting("listener.name.client.plain.sasl.jaas.config", None, SettingSource.DYNAMIC_BROKER)), "PasswordBecomesPlain", Severity.WARNING),
         ({"writers": {BROKER_SET: ("field manager helm", "Helm release shop")}}, "FieldsManagedByOthers", Severity.WARNING),
         ({"capacity": replace(FINE.capacity, all_pods_seen=False)}, "CapacityPartlyKnown", Severity.INFORMATION),  # type: ignore[type-var]
         ({"zookeeper": replace(FINE.zookeeper, topics_without_acl=9)}, "ZooKeeperAclsSampled", Severity.INFORMATION),  # type: ignore[type-var]
