@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from kraftbridge.models import newer
 from kraftbridge.models.conditions import ConditionType, Reason, condition, initial_conditions
 from kraftbridge.models.decision import Decision, EventReason, EventType
 from kraftbridge.models.observation import NOT_NEEDED, MigrationZnode, Observation, Unobserved, ZooKeeperState
@@ -99,7 +100,7 @@ def decide(
         case Wait():
             waiting = certificates.explained(draft, gates.explained(draft, outcome))
     _record_wait(draft, waiting)
-    waiting = _stalled_past_deadline(draft, waiting)
+    waiting = _naming_unknown(draft, _stalled_past_deadline(draft, waiting))
     _conclude(draft, waiting, before=status)
     return Decision(draft.status, tuple(draft.actions), tuple(draft.events), waiting.requeue_after)
 
@@ -227,6 +228,12 @@ def _stalled_past_deadline(step: StepContext, waiting: Wait) -> Wait:
             f"find out why, or restart them: kubectl delete pod {pods}"
         )
     return replace(waiting, message=message, reason=Reason.DEADLINE_EXCEEDED, stalled=True)
+
+
+def _naming_unknown(step: StepContext, waiting: Wait) -> Wait:
+    """Return the wait with the fields that this release ignores, so that no condition hides them."""
+    unknown = step.identity.unknown
+    return replace(waiting, message=f"{waiting.message}. {newer.described(unknown)}") if unknown else waiting
 
 
 def _closed_wait(step: StepContext) -> MigrationStatus:
