@@ -396,3 +396,21 @@ def deletion_blocker(status: MigrationStatus) -> str:
         "Set spec.target to ZooKeeper to roll back, or spec.onDeletion to Finish to continue to spec.target; "
         "the annotation kraftbridge.dev/abandon=true removes the resource at once and leaves the cluster as it is"
     )
+
+
+def release_blocker(status: MigrationStatus) -> str:
+    """Return why the operator of a migration must not be removed now, ``""`` when it waits for nobody but the user."""
+    phase, controllers = status.phase, status.controllers
+    if not phase.at_rest:
+        way_back = " or back (spec.target: ZooKeeper)" if phase.reversible else ""
+        return (
+            f"phase {phase} is not at rest. Bring the migration to Completed{way_back}, "
+            "or delete it with the annotation kraftbridge.dev/abandon=true, which leaves the cluster as it is"
+        )
+    if phase is Phase.COMPLETED and status.given_back_at is None:
+        return "the StatefulSets of the brokers are being released. Wait until the condition Ready is True"
+    if status.operation is not None:
+        return f"node {status.operation.node_id} restarts. Wait until the condition Ready is True"
+    if controllers is not None and controllers.change is not None:
+        return "a change of spec.controllers is being rolled out. Wait until the condition Ready is True"
+    return ""
