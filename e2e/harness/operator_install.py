@@ -108,7 +108,9 @@ class OperatorInstall:
         """Remove the chart; its CRD stays, as it would for a user."""
         if not self.ours or not self.kube.is_ours(self.namespace):
             return
-        self.kube.helm("uninstall", RELEASE, "--namespace", self.namespace, "--ignore-not-found", "--wait")
+        self.kube.helm(
+            "uninstall", RELEASE, "--namespace", self.namespace, "--ignore-not-found", "--wait", "--no-hooks"
+        )
         self.kube.kubectl("delete", "namespace", self.namespace, "--ignore-not-found")
 
     def kill(self) -> list[str]:

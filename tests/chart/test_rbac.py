@@ -63,7 +63,7 @@ def test_nobody_may_raise_their_own_rights(render: Render, values: dict[str, Any
         assert "nodes" not in rule["resources"] or rule["verbs"] == ["list"], name
 
 
-@pytest.mark.parametrize("template", ["_rules.tpl", "rbac.yaml", "aggregated-roles.yaml"])
+@pytest.mark.parametrize("template", ["_rules.tpl", "rbac.yaml", "aggregated-roles.yaml", "pre-delete.yaml"])
 def test_every_rule_has_its_reason_beside_it(template: str) -> None:
     lines = (TEMPLATES / template).read_text().splitlines()
     found = [number for number, line in enumerate(lines) if line.strip().startswith("- apiGroups:")]
@@ -82,7 +82,7 @@ def test_cluster_wide_and_namespaced_grant_the_same_rules(render: Render) -> Non
 
 def test_namespaced_mode_has_no_cluster_wide_rights_but_reading_definitions(render: Render) -> None:
     bound = {name for kind, name in render(NAMESPACED) if kind == "ClusterRoleBinding"}
-    assert bound == {"kb-system.kb-framework"}
+    assert bound == {"kb-system.kb-framework"}, "nor has the Job before an uninstallation"
     for _, rule in rules({("ClusterRole", "x"): render(NAMESPACED)["ClusterRole", "kb-system.kb-framework"]}):
         assert set(rule["verbs"]) <= {"get", "list", "watch"}
 
@@ -200,6 +200,31 @@ def test_where_verifications_may_run(render: Render, values: dict[str, Any], nam
         if kind == "ServiceAccount" and name.endswith("/kraftbridge-verifier")
     }
     assert found == namespaces
+
+
+@pytest.mark.parametrize("values", [{}, NAMESPACED], ids=["cluster-wide", "namespaced"])
+def test_the_hook_of_an_uninstallation_has_no_right_but_these(render: Render, values: dict[str, Any]) -> None:
+    objects = render(values)
+    roles = {key: m for key, m in objects.items() if key[0] in ("Role", "ClusterRole") and "let-go" in key[1]}
+    granted = {
+        (resource, verb, tuple(rule.get("resourceNames", ())))
+        for manifest in roles.values()
+        for rule in manifest["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == {
+        ("kafkamigrations", "get", ()),
+        ("kafkamigrations", "list", ()),
+        ("kafkamigrations", "patch", ()),
+        ("deployments", "get", ("kb",)),
+        ("deployments/scale", "patch", ("kb",)),
+        ("pods", "list", ()),
+    }
+    account = ("ServiceAccount", "kb-system/kb-let-go")
+    assert account in objects
+    migrations = [m["metadata"].get("namespace") for m in roles.values() if "kafkamigrations" in str(m["rules"])]
+    assert migrations == values.get("watchNamespaces", [None])
 
 
 def test_people_get_rights_by_aggregation(render: Render) -> None:

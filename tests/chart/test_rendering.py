@@ -13,6 +13,7 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 from tests.chart.conftest import REGISTRY
 
+from kraftbridge import __main__ as command_line
 from kraftbridge.constants import METRICS_PORT
 from kraftbridge.models.conditions import ConditionType
 from kraftbridge.models.phase import Phase
@@ -81,19 +82,25 @@ def test_the_defaults_render_exactly_these_objects(render: Render) -> None:
         ("ClusterRole", "kb-system.kb-controllers"),
         ("ClusterRole", "kb-system.kb-edit"),
         ("ClusterRole", "kb-system.kb-framework"),
+        ("ClusterRole", "kb-system.kb-let-go"),
         ("ClusterRole", "kb-system.kb-migrations"),
         ("ClusterRole", "kb-system.kb-verification"),
         ("ClusterRole", "kb-system.kb-view"),
         ("ClusterRoleBinding", "kb-system.kb-brokers"),
         ("ClusterRoleBinding", "kb-system.kb-controllers"),
         ("ClusterRoleBinding", "kb-system.kb-framework"),
+        ("ClusterRoleBinding", "kb-system.kb-let-go"),
         ("ClusterRoleBinding", "kb-system.kb-migrations"),
         ("ClusterRoleBinding", "kb-system.kb-verification"),
         CRD,
         DEPLOYMENT,
+        ("Job", "kb-system/kb-let-go"),
         ("NetworkPolicy", "kb-system/kb"),
+        ("Role", "kb-system/kb-let-go"),
+        ("RoleBinding", "kb-system/kb-let-go"),
         ("Service", "kb-system/kb-metrics"),
         ("ServiceAccount", "kb-system/kb"),
+        ("ServiceAccount", "kb-system/kb-let-go"),
         ("ServiceAccount", "kb-system/kraftbridge-verifier"),
         ("ValidatingAdmissionPolicy", "kb-system.kb-locked-statefulsets"),
         ("ValidatingAdmissionPolicy", "kb-system.kb-locked-statefulsets-hand-over"),
@@ -160,6 +167,53 @@ def test_one_operator_at_a_time(render: Render) -> None:
     spec = render()[DEPLOYMENT]["spec"]
     assert spec["replicas"] == 1
     assert spec["strategy"] == {"type": "Recreate"}
+
+
+HOOK = ("Job", "kb-system/kb-let-go")
+
+
+def test_the_hook_of_an_uninstallation_runs_what_the_operators_image_has(render: Render) -> None:
+    objects = render({"watchNamespaces": ["kafka-a", "kafka-b"]})
+    pod = objects[HOOK]["spec"]["template"]["spec"]
+    container, operators = pod["containers"][0], objects[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]
+    assert (container["image"], container["securityContext"]) == (operators["image"], operators["securityContext"])
+    with pytest.raises(SystemExit, match="0"):
+        command_line.main([container["args"][0], "--help"])
+    given = dict(argument.removeprefix("--").split("=", 1) for argument in container["args"][1:])
+    assert given["watched"] == "kafka-a,kafka-b"
+    assert f"{given['namespace']}/{given['deployment']}" == DEPLOYMENT[1]
+    wanted = dict(pair.split("=") for pair in given["pods"].split(","))
+    labels = objects[DEPLOYMENT]["spec"]["template"]["metadata"]["labels"]
+    assert wanted == objects[DEPLOYMENT]["spec"]["selector"]["matchLabels"]
+    assert wanted.items() <= labels.items()
+    assert not wanted.items() <= objects[HOOK]["spec"]["template"]["metadata"]["labels"].items(), "it waits for itself"
+
+
+def test_the_hook_exists_during_an_uninstallation_only(render: Render) -> None:
+    hooks = {key: m for key, m in render().items() if "let-go" in key[1]}
+    assert len(hooks) == 6
+    weights = {}
+    for key, manifest in hooks.items():
+        annotations = manifest["metadata"]["annotations"]
+        assert annotations["helm.sh/hook"] == "pre-delete"
+        assert "hook-failed" not in annotations["helm.sh/hook-delete-policy"], "the log of a refusal is read"
+        weights[key] = int(annotations["helm.sh/hook-weight"])
+    assert all(weight < weights[HOOK] for key, weight in weights.items() if key != HOOK)
+    others = [m for key, m in render().items() if key not in hooks]
+    assert not [m for m in others if "helm.sh/hook" in m["metadata"].get("annotations", {})]
+
+
+def test_the_hook_ends_before_helm_gives_up(render: Render) -> None:
+    spec = render()[HOOK]["spec"]
+    assert 120 < spec["activeDeadlineSeconds"] < 300
+    assert (spec["backoffLimit"], spec["template"]["spec"]["restartPolicy"]) == (0, "Never")
+
+
+@pytest.mark.parametrize(
+    "values", [{"uninstallHook": {"enabled": False}}, {"rbac": {"create": False}}], ids=["off", "without rights"]
+)
+def test_without_the_hook_nothing_of_it_is_left(render: Render, values: dict[str, Any]) -> None:
+    assert [key for key in render(values) if "let-go" in key[1]] == []
 
 
 def test_the_operators_environment(render: Render) -> None:

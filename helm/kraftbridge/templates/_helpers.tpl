@@ -65,3 +65,10 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "kraftbridge.serviceAc
 {{ toJson (list .Release.Namespace) }}
 {{- end -}}
 {{- end }}
+
+{{/* Annotations of what exists before an uninstallation only; takes the weight. What refused an uninstallation stays, so that its log can be read. */}}
+{{- define "kraftbridge.preDelete" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}

@@ -132,3 +132,10 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
   resources: [pods, pods/log]
   verbs: [get, list]
 {{- end }}
+
+{{- define "kraftbridge.rules.letGo" -}}
+# The Job before an uninstallation: which migrations there are, and the removal of the finalizer from those at rest.
+- apiGroups: [kraftbridge.dev]
+  resources: [kafkamigrations]
+  verbs: [get, list, patch]
+{{- end }}

@@ -91,7 +91,7 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
     if facts.kept is not None:
         voters = [VoterAccess(id=facts.kept.node_id, log_url=f"file://{_KEPT_FOLDER}")]
     zookeeper = None
-    if facts.profile is not Profile.REPLICAS:
+    if _reads_zookeeper(facts):
         secret_path = f"{_MOUNTS}/zookeeper" if spec.zookeeper.secret_name else None
         zookeeper = ZooKeeperAccess(connect=spec.zookeeper.connect, secret_path=secret_path)
     if facts.profile is Profile.ZOOKEEPER:
@@ -123,6 +123,14 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
         armed_deadline_seconds=float(WATCH_SECONDS if is_watch else spec.verification.deadline_seconds),
         deadline_seconds=float(spec.verification.deadline_seconds),
     )
+
+
+def _reads_zookeeper(facts: RunFacts) -> bool:
+    """Return whether the run reads ZooKeeper.
+
+    A pod does not start without a Secret that it mounts, and after the migration that of ZooKeeper may be gone.
+    """
+    return facts.profile is not Profile.REPLICAS
 
 
 def _password_encoder(spec: MigrationSpec, facts: RunFacts) -> SecretKey | None:
@@ -328,7 +336,7 @@ def _volumes(spec: MigrationSpec, facts: RunFacts, *, alone: bool) -> dict[str, 
     secrets = {"log-reader": names.log_reader_secret(facts.controllers)}
     if not alone:
         secrets[_SPARK_MOUNT] = names.spark_secret(facts.migration, facts.migration_uid)
-    if spec.zookeeper.secret_name:
+    if spec.zookeeper.secret_name and _reads_zookeeper(facts):
         secrets["zookeeper"] = spec.zookeeper.secret_name
     if spec.brokers.client_config_secret:
         secrets["client"] = spec.brokers.client_config_secret

@@ -45,6 +45,8 @@ class Reason(StrEnum):
     AWAITING_USER = "AwaitingUser"
     WAITING = "Waiting"
     INVALID_SPEC = "InvalidSpec"
+    NOT_UNDERSTOOD = "NotUnderstood"
+    """A newer release wrote a value that this one does not know."""
     REFUSED = "Refused"
     STATUS_REFUSED = "StatusRefused"
     LOCKED = "LockedByAnother"

@@ -324,6 +324,8 @@ class EventReason(StrEnum):
     HEALED = "Healed"
     STALLED = "Stalled"
     REFUSED = "Refused"
+    NOT_UNDERSTOOD = "NotUnderstood"
+    """A newer release wrote fields that this one ignores."""
     ALARM = "Alarm"
     """Something happened that could end the migration unintentionally."""
     COMPLETED = "Completed"

@@ -34,6 +34,8 @@ class Identity:
     """Value of the annotation that asks for another rehearsal."""
     cluster_domain: str = DEFAULT_CLUSTER_DOMAIN
     """DNS domain in the controllers' host names."""
+    unknown: tuple[str, ...] = ()
+    """Fields that a newer release wrote and that this one ignores."""
 
     @property
     def lock(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from kraftbridge.models import newer
 from kraftbridge.models.conditions import ConditionType, Reason, condition, initial_conditions
 from kraftbridge.models.decision import Decision, EventReason, EventType
 from kraftbridge.models.observation import NOT_NEEDED, MigrationZnode, Observation, Unobserved, ZooKeeperState
@@ -99,7 +100,7 @@ def decide(
         case Wait():
             waiting = certificates.explained(draft, gates.explained(draft, outcome))
     _record_wait(draft, waiting)
-    waiting = _stalled_past_deadline(draft, waiting)
+    waiting = _naming_unknown(draft, _stalled_past_deadline(draft, waiting))
     _conclude(draft, waiting, before=status)
     return Decision(draft.status, tuple(draft.actions), tuple(draft.events), waiting.requeue_after)
 
@@ -227,6 +228,12 @@ def _stalled_past_deadline(step: StepContext, waiting: Wait) -> Wait:
             f"find out why, or restart them: kubectl delete pod {pods}"
         )
     return replace(waiting, message=message, reason=Reason.DEADLINE_EXCEEDED, stalled=True)
+
+
+def _naming_unknown(step: StepContext, waiting: Wait) -> Wait:
+    """Return the wait with the fields that this release ignores, so that no condition hides them."""
+    unknown = step.identity.unknown
+    return replace(waiting, message=f"{waiting.message}. {newer.described(unknown)}") if unknown else waiting
 
 
 def _closed_wait(step: StepContext) -> MigrationStatus:
@@ -389,3 +396,21 @@ def deletion_blocker(status: MigrationStatus) -> str:
         "Set spec.target to ZooKeeper to roll back, or spec.onDeletion to Finish to continue to spec.target; "
         "the annotation kraftbridge.dev/abandon=true removes the resource at once and leaves the cluster as it is"
     )
+
+
+def release_blocker(status: MigrationStatus) -> str:
+    """Return why the operator of a migration must not be removed now, ``""`` when it waits for nobody but the user."""
+    phase, controllers = status.phase, status.controllers
+    if not phase.at_rest:
+        way_back = " or back (spec.target: ZooKeeper)" if phase.reversible else ""
+        return (
+            f"phase {phase} is not at rest. Bring the migration to Completed{way_back}, "
+            "or delete it with the annotation kraftbridge.dev/abandon=true, which leaves the cluster as it is"
+        )
+    if phase is Phase.COMPLETED and status.given_back_at is None:
+        return "the StatefulSets of the brokers are being released. Wait until the condition Ready is True"
+    if status.operation is not None:
+        return f"node {status.operation.node_id} restarts. Wait until the condition Ready is True"
+    if controllers is not None and controllers.change is not None:
+        return "a change of spec.controllers is being rolled out. Wait until the condition Ready is True"
+    return ""

@@ -60,7 +60,7 @@ _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.ADMISSION_POLICY: lambda status, _: status.hand_over is None or status.hand_over.guarded,
     Part.BROKER_RECORD: lambda status, _: status.broker_record is not None,
     Part.KEPT_COPY: lambda status, _: status.keeping is not None and not status.keeping.given_up,
-    Part.BEHIND: lambda status, _: status.lost_quorum is not None,
+    Part.BEHIND: lambda status, _: status.lost_quorum is not None and status.phase.row.migrates,
     Part.START_LOG: lambda status, _: status.watched_start is not None,
     Part.BROKER_NOW: comparison_is_due,
     Part.FEATURE_ANSWER: lambda status, _: status.metadata_version is not None and status.metadata_version.validates,

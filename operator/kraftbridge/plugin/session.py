@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kraftbridge.constants import ANNOTATION_REHEARSE, API_VERSION, KIND
+from kraftbridge.models import newer
 from kraftbridge.models.objects import section
 from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.rehearsal import PAGE_KEY, RESULT_KEY
@@ -72,8 +73,8 @@ class Session:
         resource = self._resource(name)
         return Migration(
             resource,
-            MigrationSpec.model_validate(resource["spec"]),
-            MigrationStatus.model_validate(section(resource, "status")),
+            newer.read_spec(resource["spec"]).spec,
+            newer.read_status(section(resource, "status")).status,
         )
 
     def _resource(self, name: str | None) -> Object:

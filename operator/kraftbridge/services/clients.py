@@ -6,19 +6,20 @@ They connect when first needed and stay open between steps.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NoReturn, Protocol
 
 from kraftbridge.builders import names
 from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.constants import CONTROLLER_PORT, LOG_SERVER_PORT
-from kraftbridge.exceptions import InvalidSpecError
+from kraftbridge.exceptions import ActionError, InvalidSpecError, ObservationError
 from kraftbridge.kafka.client import inlined, resolve, resolve_all
 from kraftbridge.metadata.log.files import LogFiles, RemoteLogFiles
 from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
 from kraftbridge.models.objects import section
+from kraftbridge.models.phase import Part
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.outside import bounds
 from kraftbridge.pods import credentials as certificates
@@ -41,6 +42,44 @@ class ClosableLog(LogFiles, Protocol):
 def open_controllers_log(host: str, token: str, authority: str) -> RemoteLogFiles:
     """Return access to the metadata log of a controller, through the log server in its pod."""
     return RemoteLogFiles(f"https://{host}:{LOG_SERVER_PORT}", None, token=token, authority=authority)
+
+
+class AbandonedZooKeeper:
+    """The ZooKeeper of a migration whose phase does not use it. It has no session, and every question fails."""
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise ObservationError("ZooKeeper", "the phase of this migration does not use it")
+
+    def observe(self) -> NoReturn:
+        """Fail."""
+        self._refuse()
+
+    def acls(self) -> NoReturn:
+        """Fail."""
+        self._refuse()
+
+    def users(self) -> NoReturn:
+        """Fail."""
+        self._refuse()
+
+    def topics(self) -> NoReturn:
+        """Fail."""
+        self._refuse()
+
+    def payloads(self, paths: Sequence[str]) -> NoReturn:
+        """Fail."""
+        self._refuse(paths)
+
+    def broker_session_count(self) -> NoReturn:
+        """Fail."""
+        self._refuse()
+
+    def remove_controller_claim(self, expected_kraft_epoch: int) -> NoReturn:
+        """Fail: nothing is removed."""
+        raise ActionError(f"the phase of this migration does not use ZooKeeper (KRaft epoch {expected_kraft_epoch})")
+
+    def close(self) -> None:
+        """Do nothing: there is no session."""
 
 
 @dataclass(slots=True)
@@ -74,6 +113,7 @@ def open_clients(
     domain: str,
     controllers_domain: str,
     controller_port: int = CONTROLLER_PORT,
+    needs: Collection[Part] = frozenset(Part),
 ) -> ClusterClients:
     """Return the clients of a migration. Each connects at its first use.
 
@@ -83,6 +123,8 @@ def open_clients(
         DNS domain of the cluster, with which the addresses in the spec are resolved.
     controllers_domain
         DNS domain in the controllers' host names, as the migration has recorded it.
+    needs
+        What the phase observes. Without `Part.ZOOKEEPER` nothing of ZooKeeper's is read: the user may have removed it.
 
     Raises
     ------
@@ -90,20 +132,27 @@ def open_clients(
         A Secret that the spec names is missing or lacks a key,
         or the controllers' listener asks for a login and the operator has none.
     """
-    credentials, tls = _zookeeper_secret(kubernetes, namespace, spec)
+    uses_zookeeper = Part.ZOOKEEPER in needs
     client = _client_properties(kubernetes, namespace, spec.brokers.client_config_secret, "client.properties")
     listener = _client_properties(
         kubernetes, namespace, spec.brokers.client_config_secret, "controller.properties", required=False
     )
     if not listener and spec.controllers.listener.login_of_user:
         raise InvalidSpecError(_without_login(namespace, spec))
-    qualified = qualified_addresses(f"{spec.zookeeper_hosts},{spec.brokers.bootstrap_servers}", namespace, domain)
-    hosts = ",".join(map(qualified.__getitem__, spec.zookeeper_hosts.split(",")))
+    asked = [spec.brokers.bootstrap_servers]
+    if uses_zookeeper:
+        asked.append(spec.zookeeper_hosts)
+    qualified = qualified_addresses(",".join(asked), namespace, domain)
+    zookeeper: ZooKeeperPort = AbandonedZooKeeper()
+    if uses_zookeeper:
+        hosts = ",".join(map(qualified.__getitem__, spec.zookeeper_hosts.split(",")))
+        credentials, tls = _zookeeper_secret(kubernetes, namespace, spec)
+        zookeeper = ZooKeeperStore(hosts, spec.chroot, credentials, tls)
     bootstrap = ",".join(map(qualified.__getitem__, spec.brokers.bootstrap_servers.split(",")))
     controller_hosts = names.controller_hosts(controllers, namespace, spec.controllers.node_ids, controllers_domain)
     addresses = {i: (host, controller_port) for i, host in controller_hosts.items()}
     return ClusterClients(
-        ZooKeeperStore(hosts, spec.chroot, credentials, tls),
+        zookeeper,
         BrokerClient(bootstrap, client),
         ControllerClient(addresses, listener or _listener_client(kubernetes, namespace, controllers, spec)),
         lambda: BrokerRecordClient(bootstrap, client),
@@ -214,7 +263,11 @@ def bracketed(address: str) -> str:
 
 
 def credentials_version(
-    kubernetes: ReadPort, namespace: str, controllers: str, spec: MigrationSpec
+    kubernetes: ReadPort,
+    namespace: str,
+    controllers: str,
+    spec: MigrationSpec,
+    needs: Collection[Part] = frozenset(Part),
 ) -> tuple[str, ...] | None:
     """Return the versions of the Secrets that `open_clients` reads; None if one that the spec names does not exist.
 
@@ -225,7 +278,9 @@ def credentials_version(
     ObservationError
         A Secret cannot be read.
     """
-    named = (spec.zookeeper.secret_name, spec.brokers.client_config_secret, spec.controllers.listener.secret_name)
+    named = [spec.brokers.client_config_secret, spec.controllers.listener.secret_name]
+    if Part.ZOOKEEPER in needs:
+        named.append(spec.zookeeper.secret_name)
     versions = []
     for name in named:
         if name is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -28,11 +28,12 @@ from kraftbridge.exceptions import (
     MigrationError,
     TooLargeError,
 )
+from kraftbridge.models import newer
 from kraftbridge.models.conditions import ConditionType, Reason, initial_conditions, with_condition
 from kraftbridge.models.decision import Decision, Event, EventReason, EventType
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import NOT_NEEDED, ActionOutcome, Observation, Unobserved
-from kraftbridge.models.phase import ControllerMode, Phase
+from kraftbridge.models.phase import ControllerMode, Part, Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name, with_channel
 from kraftbridge.phases.basis import basis_of
@@ -62,7 +63,7 @@ from kraftbridge.storage.ports import KubernetesPort
 logger = logging.getLogger(__name__)
 
 Object = dict[str, Any]
-OpenClients = Callable[[KubernetesPort, str, str, MigrationSpec, str, str, int], ClusterClients]
+OpenClients = Callable[[KubernetesPort, str, str, MigrationSpec, str, str, int, Collection[Part]], ClusterClients]
 _CONFLICT_RETRY = timedelta(milliseconds=200)
 _INVALID_RETRY = timedelta(seconds=10)
 _WHILE_A_NODE_IS_AWAY = timedelta(milliseconds=240)
@@ -199,22 +200,31 @@ class Reconciler:
             memory = self._memories[identity.uid] = Memory(lane=self._lanes.get(identity.uid, Lane.NEW))
         with metrics.STEP_SECONDS.time():
             try:
-                spec = MigrationSpec.model_validate(migration["spec"])
-                status = MigrationStatus.model_validate(section(migration, "status"))
-                clients = self._clients_of(identity, spec, status)
+                stored = newer.read_status(section(migration, "status"))
+            except ValidationError as error:
+                words = _not_understood(error)
+                self._refuse(migration, identity, memory, Reason.NOT_UNDERSTOOD, words)
+                raise MigrationError(words) from error
+            try:
+                wanted = newer.read_spec(migration["spec"])
+                clients = self._clients_of(identity, wanted.spec, stored.status)
             except (ValidationError, InvalidSpecError) as error:
-                return self._refuse(migration, identity, memory, _words(error))
-            return self._take(migration, identity, spec, status, clients, memory)
+                body = self._refuse(migration, identity, memory, Reason.INVALID_SPEC, _words(error))
+                return newer.read_status(body).status
+            identity = replace(identity, unknown=wanted.unknown + stored.unknown)
+            self._name_unknown(migration, identity, memory)
+            return self._take(migration, identity, wanted.spec, stored, clients, memory)
 
     def _take(
         self,
         migration: Object,
         identity: Identity,
         spec: MigrationSpec,
-        status: MigrationStatus,
+        stored: newer.ReadStatus,
         clients: ClusterClients,
         memory: Memory,
     ) -> MigrationStatus | None:
+        status = stored.status
         now = datetime.now(UTC)
         started = time.monotonic()
         observation = self._observers[memory.lane].observe(identity, spec, status, clients, memory, now)
@@ -223,7 +233,7 @@ class Reconciler:
         row = decision.status.phase.row
         if row.restarts_nodes and row.forward and not self.rolls.take(identity.uid):
             decision = decide(identity, spec, status, replace(observation, may_roll=False), now)
-        if self._released or not self._publish(migration, decision.status, memory):
+        if self._released or not self._publish(migration, newer.replaced(stored, decision.status), memory):
             self.rolls.note(identity.uid, status.phase)
             return None
         self.rolls.note(identity.uid, decision.status.phase)
@@ -292,11 +302,14 @@ class Reconciler:
         port = mode.port
         domain = identity.cluster_domain
         listener = spec.controllers.listener
-        key = repr((controllers, domain, spec.zookeeper, spec.brokers, listener, spec.controllers.node_ids, port))
+        needs = status.phase.row.needs
+        zookeeper = spec.zookeeper if Part.ZOOKEEPER in needs else None
+        key = repr((controllers, domain, zookeeper, spec.brokers, listener, spec.controllers.node_ids, port))
         connected_key, connected = self._clients.get(identity.uid, ("", None))
         memory = self._memories[identity.uid]
-        if connected is None or time.monotonic() - memory.credentials_read_at >= _CREDENTIALS_SECONDS:
-            version = credentials_version(self._kubernetes, identity.namespace, controllers, spec)
+        same_use = connected_key.startswith(f"{key} ")
+        if not same_use or time.monotonic() - memory.credentials_read_at >= _CREDENTIALS_SECONDS:
+            version = credentials_version(self._kubernetes, identity.namespace, controllers, spec, needs)
             memory.credentials_read_at = time.monotonic()
             if version is not None or connected is None:
                 memory.credentials = version
@@ -308,13 +321,12 @@ class Reconciler:
             logger.info(words, identity.namespace, identity.name)
             connected.close()
         clients = self._open_clients(
-            self._kubernetes, identity.namespace, controllers, spec, self._settings.domain, domain, port
+            self._kubernetes, identity.namespace, controllers, spec, self._settings.domain, domain, port, needs
         )
         self._clients[identity.uid] = (key, clients)
         return clients
 
-    def _publish(self, migration: Object, status: MigrationStatus, memory: Memory) -> bool:
-        body = _body(status)
+    def _publish(self, migration: Object, body: Object, memory: Memory) -> bool:
         if body == migration.get("status"):
             return True
         metadata = migration["metadata"]
@@ -373,10 +385,10 @@ class Reconciler:
             return
         words = f"The API server refuses the status of this migration, so nothing is done: {error}"[:1024]
         self.post(migration, Event(EventType.WARNING, EventReason.REFUSED, words))
-        stored = MigrationStatus.model_validate(section(migration, "status"))
+        stored = section(migration, "status")
         generation = int(metadata.get("generation", 0))
         conditions = with_condition(
-            stored.conditions or initial_conditions(datetime.now(UTC), generation),
+            newer.understood_conditions(stored) or initial_conditions(datetime.now(UTC), generation),
             ConditionType.STALLED,
             "True",
             Reason.STATUS_REFUSED,
@@ -384,33 +396,36 @@ class Reconciler:
             now=datetime.now(UTC),
             generation=generation,
         )
-        small = stored.model_copy(update={"conditions": conditions, "message": words})
+        small = newer.refused(stored, conditions, words, int(stored.get("observedGeneration", 0)))
         try:
             place = API_VERSION, KIND, metadata["namespace"], metadata["name"]
-            self._kubernetes.replace_status(*place, _body(small), metadata["resourceVersion"])
+            self._kubernetes.replace_status(*place, small, metadata["resourceVersion"])
         except ActionError as failure:
             logger.warning("%s/%s: %s", metadata["namespace"], metadata["name"], failure)
 
-    def _refuse(self, migration: Object, identity: Identity, memory: Memory, words: str) -> MigrationStatus:
-        """Publish that the spec is invalid, and change nothing else."""
+    def _refuse(self, migration: Object, identity: Identity, memory: Memory, reason: Reason, words: str) -> Object:
+        """Publish that spec or status cannot be followed, and change nothing else; return the status."""
         now = datetime.now(UTC)
-        status = MigrationStatus.model_validate(section(migration, "status"))
-        conditions = status.conditions or initial_conditions(now, identity.generation)
+        stored = section(migration, "status")
         generation = identity.generation
+        conditions = newer.understood_conditions(stored) or initial_conditions(now, generation)
         for kind in (ConditionType.READY, ConditionType.RECONCILING):
-            conditions = with_condition(
-                conditions, kind, "False", Reason.INVALID_SPEC, words, now=now, generation=generation
-            )
+            conditions = with_condition(conditions, kind, "False", reason, words, now=now, generation=generation)
         conditions = with_condition(
-            conditions, ConditionType.STALLED, "True", Reason.INVALID_SPEC, words, now=now, generation=generation
+            conditions, ConditionType.STALLED, "True", reason, words, now=now, generation=generation
         )
-        refused = status.model_copy(
-            update={"conditions": conditions, "message": words[:1024], "observed_generation": identity.generation}
-        )
-        if self._publish(migration, refused, memory):
+        body = newer.refused(stored, conditions, words[:1024], generation)
+        if self._publish(migration, body, memory):
             memory.generation = identity.generation
             memory.requeue_at = time.monotonic() + _INVALID_RETRY.total_seconds()
-        return refused
+        return body
+
+    def _name_unknown(self, migration: Object, identity: Identity, memory: Memory) -> None:
+        """Post once which fields this release ignores."""
+        if identity.unknown and identity.unknown != memory.told_unknown:
+            words = newer.described(identity.unknown)
+            self.post(migration, Event(EventType.WARNING, EventReason.NOT_UNDERSTOOD, words))
+        memory.told_unknown = identity.unknown
 
     def _tell(self, migration: Object, decision: Decision) -> None:
         for event in decision.events:
@@ -459,8 +474,8 @@ class Reconciler:
         if migration is None or uid not in (None, migration["metadata"]["uid"]):
             return
         try:
-            spec = MigrationSpec.model_validate(migration["spec"])
-            status = MigrationStatus.model_validate(section(migration, "status"))
+            spec = newer.read_spec(migration["spec"]).spec
+            status = newer.read_status(section(migration, "status")).status
         except ValidationError:
             return  # an invalid spec has changed nothing
         identity = Identity(namespace, name, migration["metadata"]["uid"], 0, deleting=True)
@@ -497,10 +512,6 @@ class Reconciler:
         self._kubernetes.merge_patch(*place, patch, resource_version=obj["metadata"]["resourceVersion"])
 
 
-def _body(status: MigrationStatus) -> Object:
-    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
 def _decided_from(migration: Object) -> tuple[object, ...]:
     """Return what a step reads of the resource."""
     metadata = migration["metadata"]
@@ -510,6 +521,17 @@ def _decided_from(migration: Object) -> tuple[object, ...]:
 def refusal_event(message: str) -> Event:
     """Return the event with the reason why a deletion waits."""
     return Event(EventType.WARNING, EventReason.REFUSED, message)
+
+
+def _not_understood(error: ValidationError) -> str:
+    """Return which value of the status a newer release wrote."""
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    return (
+        f"This release of the operator does not understand status.{path} ({first['msg']}), "
+        "which a newer release has probably written, so it does nothing for this migration. "
+        "Upgrade the operator to that release"
+    )
 
 
 def _words(error: ValidationError | InvalidSpecError) -> str:

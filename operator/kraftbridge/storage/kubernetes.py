@@ -58,6 +58,7 @@ PLURALS: Final[Mapping[str, str]] = {
     "Service": "services",
     "ServiceAccount": "serviceaccounts",
     "SparkApplication": "sparkapplications",
+    "Deployment": "deployments",
     "StatefulSet": "statefulsets",
     "StorageClass": "storageclasses",
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",

@@ -145,7 +145,7 @@ def _objects(release: str) -> list[dict[str, Any]]:
 
 def _remove(releases: Releases, namespaces: list[str]) -> None:
     for release in RELEASES:
-        releases.run_helm("uninstall", release, "--ignore-not-found")
+        releases.run_helm("uninstall", release, "--ignore-not-found", "--no-hooks")
     releases.cluster.do("delete", "crd", CRD, "--ignore-not-found")
     releases.cluster.do("delete", "namespace", *namespaces, "--ignore-not-found", "--wait")
 
@@ -264,7 +264,7 @@ def test_the_uninstallation_of_one_leaves_the_other_at_work(both: Releases, gone
     migrations = {release: _migration(both, release) for release in RELEASES}
     objects, granted = both.cluster_scoped(left), rules(seen, watched(left))
     try:
-        answer = both.run_helm("uninstall", gone, "--wait")
+        answer = both.run_helm("uninstall", gone, "--wait", "--no-hooks")
         assert answer.returncode == 0, answer.stderr
         eventually(lambda: both.refusal(gone) == "", "the policy of the release that is gone has no effect any more")
         assert both.cluster_scoped(gone) <= {f"CustomResourceDefinition/{CRD}"}
@@ -284,7 +284,7 @@ def test_the_uninstallation_of_one_leaves_the_other_at_work(both: Releases, gone
 def test_the_other_release_can_take_over_a_crd_whose_owner_is_gone(both: Releases) -> None:
     before = _migration(both, OTHER)
     try:
-        assert both.run_helm("uninstall", ONE, "--wait").returncode == 0
+        assert both.run_helm("uninstall", ONE, "--wait", "--no-hooks").returncode == 0
         answer = both.install(OTHER, "--set", "crds.enabled=true")
         assert "invalid ownership metadata" in answer.stderr
         answer = both.install(OTHER, "--set", "crds.enabled=true", "--take-ownership")

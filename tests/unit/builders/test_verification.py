@@ -77,6 +77,15 @@ def test_paths_are_given_exactly_where_a_secret_is_mounted() -> None:
     assert bare.zookeeper.secret_path is None
 
 
+@pytest.mark.parametrize("runner", Runner)
+def test_a_run_that_does_not_read_zookeeper_mounts_none_of_its_secrets(runner: Runner) -> None:
+    """A pod waits for ever for a Secret that does not exist, and after the migration ZooKeeper's may be gone."""
+    spec = migration_spec(zookeeper={**spec_document()["zookeeper"], "secretName": "zookeeper-login"})
+    built = verification.application(spec, replace(FACTS, profile=Profile.REPLICAS), runner)
+    assert "zookeeper-login" not in json.dumps(built)
+    assert "zookeeper-login" in json.dumps(verification.application(spec, FACTS, runner))
+
+
 def _mounts(node: Any) -> list[str]:
     if isinstance(node, dict):
         own = [node["mountPath"]] if "mountPath" in node else []

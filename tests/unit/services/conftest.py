@@ -24,6 +24,7 @@ from tests.support.observations import spec_document
 
 from kraftbridge.config import Settings
 from kraftbridge.constants import KIND
+from kraftbridge.models import newer
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.services import reconcile
@@ -73,7 +74,7 @@ class Operator:
 
     def status(self) -> MigrationStatus:
         """Return the status that the API server has."""
-        return MigrationStatus.model_validate(self.migration().get("status") or {})
+        return newer.read_status(self.migration().get("status") or {}).status
 
     def migration(self) -> dict[str, Any]:
         """Return the stored resource."""

@@ -25,9 +25,9 @@ from pydantic import ValidationError
 
 from kraftbridge.constants import ANNOTATION_LOCK, API_VERSION, FIELD_MANAGER, KIND
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ConflictError, OvertakenError
+from kraftbridge.models import newer
 from kraftbridge.models.decision import Event
 from kraftbridge.models.objects import entries, section
-from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import Right
 from kraftbridge.phases.basis import Basis, StatefulSetVersion, changed, intent, overtaken
 from kraftbridge.phases.draft import Identity
@@ -350,7 +350,7 @@ class CheckedKubernetes:
 def _intent(migration: Object) -> tuple[object, ...]:
     """Return what the status records; nothing if another release wrote one that this release does not know."""
     try:
-        return intent(MigrationStatus.model_validate(section(migration, "status")))
+        return intent(newer.read_status(section(migration, "status")).status)
     except ValidationError:
         return ()
 

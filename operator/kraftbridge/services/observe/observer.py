@@ -121,6 +121,8 @@ class Memory:
     refusals: int = 0
     """Consecutive refusals of the status by the API server."""
     generation: int = -1
+    told_unknown: tuple[str, ...] = ()
+    """Fields that an event of this process named as unknown."""
     behind: ZooKeeperBehind | None = None
     belongings: Answer[tuple[tuple[str, ...], dict[int, str]]] | None = None
     """For name and mode of the controllers: their missing objects, and their claims."""
