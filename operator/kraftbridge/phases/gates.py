@@ -162,6 +162,14 @@ def service_blockers(step: StepContext) -> Blockers:
     return _service(step, served)
 
 
+def leader_blockers(step: StepContext) -> Blockers:
+    """Every partition has a leader."""
+    cluster = step.observation.cluster
+    if isinstance(cluster, Unobserved):
+        return [str(cluster)]
+    return [problem for problem in cluster.problems(frozenset()) if cluster.offline_count][:1]
+
+
 def _served(step: StepContext) -> ClusterState | Unobserved:
     """Return the cluster as a broker serves it; the brokers' StatefulSets must be observed, too."""
     cluster = step.observation.cluster
