@@ -508,7 +508,10 @@ def _mirror_blockers(step: StepContext, migration: MigrationZnode | Unobserved |
 def mirrors(step: StepContext) -> bool:
     """Return whether the offset in ``/migration`` has grown within `MIRROR_SILENCE`."""
     offset = step.status.migration_offset
-    return offset is not None and offset.moved_at is not None and step.now - offset.moved_at < MIRROR_SILENCE
+    if offset is None or offset.moved_at is None:
+        return False
+    # A time that lies ahead is of a clock that was set back since.
+    return abs(step.now - offset.moved_at) < MIRROR_SILENCE
 
 
 def views_of_cluster(step: StepContext) -> list[ClusterState]:

@@ -321,11 +321,6 @@ def _set_rollback_possible(draft: Draft) -> None:
         draft.set_condition(kind, *decided)
     elif not isinstance(zookeeper, ZooKeeperState):
         draft.set_condition(kind, "Unknown", Reason.UNKNOWN, str(zookeeper))
-    elif phase.row.mirrors and isinstance(zookeeper.migration, Unobserved):
-        draft.set_condition(kind, "Unknown", Reason.UNKNOWN, str(zookeeper.migration))
-    elif phase.row.mirrors and zookeeper.migration is None:
-        message = "/migration is missing: ZooKeeper does not hold what the KRaft controller wrote there"
-        draft.set_condition(kind, "False", Reason.NOT_MIRRORED, message)
     elif not isinstance(zookeeper.migration, MigrationZnode) or zookeeper.migration.kraft_metadata_offset < 0:
         draft.set_condition(
             kind,
