@@ -1,6 +1,7 @@
 """What must hold while a migration rests at its target, for hours or for weeks. Pure.
 
-A rest is a claim: everything up to the target is done, and it works. Each look proves it by the gates in the phase's row.
+A rest is a claim: everything up to the target is done, and it works.
+Each look proves it by the gates in the phase's row.
 A gate that closes makes ``Ready`` False, and leaves the phase as it is: only the user's word leads on or back.
 The verification of a rest is repeated when what the last verdict was about has changed, or once a day
 (`verifying.keep_verified`); it needs no answer before the user asks for a forward step, whose gate wants a fresh one.

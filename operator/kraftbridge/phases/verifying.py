@@ -135,29 +135,25 @@ def keep_verified(draft: Draft, profile: Profile, gate: Phase, *, holds: bool) -
     if standing is None or _overtaken(draft, standing):
         return ensure_verdict(draft, profile, gate)
     newest = runs[-1]
-    tries = runs[runs.index(standing) + 1 :]
-    failed = sum(run.finished_at is not None for run in tries)
-    if newest.finished_at is None:
-        waiting: Wait | None = _follow(draft, newest)
-    elif newest is standing:
+    if newest is standing:
         waiting = keeping.ensure_kept_after(draft, standing)
-        if standing is not runs[0]:
-            waiting = None  # the copy of an earlier run is kept meanwhile
         if holds and (due := _due_at_rest(draft, standing)):
             _launch(draft, profile, gate, ENTRY, due)
-        return waiting
+        # The copy of an earlier run is kept meanwhile.
+        return waiting if standing is runs[0] else None
+    failed = sum(run.finished_at is not None for run in runs[runs.index(standing) + 1 :])
+    if newest.finished_at is None:
+        following = _follow(draft, newest)
     else:
         pause = RETRY_AFTER if failed < MAX_INCONCLUSIVE else RETRY_AT_REST_AFTER
         if holds and _ended_before(draft, newest, pause):
             _launch(draft, profile, gate, ENTRY, "the last one ended without a verdict")
         words = (
             f"the verdict of {standing.run_id} could not be repeated: {newest.run_id} ended without one "
-            f"({newest.reason}); tried {failed} time(s), again every {pause.seconds} s"
+            f"({newest.reason}); tried {failed} time(s), again after {pause.seconds} s"
         )
-        waiting = _inconclusive(words, failed)
-    if failed < MAX_INCONCLUSIVE:
-        return None
-    return replace(waiting, reason=Reason.INCONCLUSIVE, stalled=True)
+        following = _inconclusive(words, failed)
+    return None if failed < MAX_INCONCLUSIVE else replace(following, reason=Reason.INCONCLUSIVE, stalled=True)
 
 
 def _standing(runs: Sequence[VerificationStatus]) -> VerificationStatus | None:

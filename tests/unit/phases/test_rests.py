@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from tests.support.observations import (
     BROKER_IDS,
-    BROKER_SET,
     CONTROLLER_IDS,
     IDENTITY,
     NOW,
@@ -19,11 +18,8 @@ from tests.support.observations import (
     cluster,
     controller_metrics,
     open_gate,
-    pod,
     quorum,
-    record,
     summary,
-    zookeeper,
 )
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
@@ -35,8 +31,8 @@ from kraftbridge.models.observation import (
     VerificationRun,
     ZooKeeperState,
 )
-from kraftbridge.models.phase import LAST_PHASE, BrokerMode, Phase, Target, ZkMigrationState
-from kraftbridge.models.report import Profile, Verdict
+from kraftbridge.models.phase import BrokerMode, Phase, Target, ZkMigrationState
+from kraftbridge.models.report import Verdict
 from kraftbridge.models.spec import Healing
 from kraftbridge.phases.draft import StepContext
 from kraftbridge.phases.needs import needs
@@ -273,7 +269,9 @@ def _reduced(situation: Situation, wanted: frozenset[Any]) -> Any:
     return replace(seen, **{part: not_read for part in parts if part not in read})
 
 
-@pytest.mark.parametrize("phase", [Phase.PROVISIONING_QUORUM, Phase.DUAL_WRITE, Phase.AWAITING_FINALIZATION, Phase.COMPLETED])
+@pytest.mark.parametrize(
+    "phase", [Phase.PROVISIONING_QUORUM, Phase.DUAL_WRITE, Phase.AWAITING_FINALIZATION, Phase.COMPLETED]
+)
 def test_a_rest_without_its_quorum_is_not_ready(phase: Phase) -> None:
     rest = Rest.at(phase)
     rest.see(**_quorum_lost(rest.situation))
@@ -341,7 +339,11 @@ def test_no_look_at_a_wiped_zookeeper_promises_a_way_back() -> None:
 
 
 def _another_leader(situation: Situation) -> dict[str, Any]:
-    state = ZkMigrationState.PRE_MIGRATION if situation.status.phase is Phase.PROVISIONING_QUORUM else ZkMigrationState.MIGRATION
+    state = (
+        ZkMigrationState.PRE_MIGRATION
+        if situation.status.phase is Phase.PROVISIONING_QUORUM
+        else ZkMigrationState.MIGRATION
+    )
     on_kraft = situation.status.phase is Phase.AWAITING_FINALIZATION
     migrating = 3 if situation.status.phase is Phase.DUAL_WRITE else 0
     registered = 0 if state is ZkMigrationState.PRE_MIGRATION else 3
