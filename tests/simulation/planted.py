@@ -21,6 +21,7 @@ from kraftbridge.phases import (
     lost_quorum,
     originals,
     rehearsing,
+    rests,
     rollback,
     shared_settings,
     verifying,
@@ -155,6 +156,11 @@ def _nobody_misses_an_original(_step: StepContext) -> tuple[()]:
     return ()
 
 
+def _a_rest_is_a_rest(_step: StepContext) -> list[str]:
+    """Ask nothing at a rest that was reached once, as up to 6a8f8bd."""
+    return []
+
+
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
@@ -179,6 +185,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "frozen": (shared_settings, "taken_anew", _preflight_has_seen_the_settings),
     "heedless": (shared_settings, "_standing", _preflight_has_judged_the_settings),
     "unfenced": (basis, "overtaken", _an_act_is_what_was_decided),
+    "resting": (rests, "blockers", _a_rest_is_a_rest),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }
 

@@ -12,6 +12,7 @@ from tests.simulation.channels import OpenChannel, channels
 from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
 from tests.simulation.frozen import FrozenOperators
 from tests.simulation.kafka import BROKERS, CONTROLLERS
+from tests.simulation.rests import Rests
 from tests.simulation.settings import Settings
 from tests.simulation.stores import Stores
 
@@ -204,6 +205,7 @@ class Run:
         self.decided_at = self.cluster.moment(0.0)
         """Time of the last decision, by the clock of the operator."""
         self.frozen = FrozenOperators(seed, troubled=self.faults != Faults())
+        self.rests = Rests()
         self.aims = Aims(seed, troubled=self.faults != Faults())
         # Of their own: the other draws of a seed stay what they were.
         self.lone_random = Random(f"lone topics of {seed}") if seed % 16 in LONE_TOPICS else None
@@ -863,7 +865,7 @@ class Run:
     def _check_always(self) -> None:
         kafka = self.cluster.kafka
         self._forget_returned()
-        if words := self.stores.trouble(self):
+        if words := self.stores.trouble(self) or self.rests.trouble(self):
             self._break(words)
         if kafka.finalized_at is not None and not self.entered_finalizing:
             self._break("the quorum has finalized before anybody asked for it")

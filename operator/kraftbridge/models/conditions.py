@@ -13,7 +13,7 @@ class ConditionType(StrEnum):
     """Condition types. They are API. Every condition is present from the first reconciliation."""
 
     READY = "Ready"
-    """The migration has reached ``spec.target``."""
+    """The migration has reached ``spec.target``, and what must hold there holds."""
     RECONCILING = "Reconciling"
     """The operator is working towards the target (kstatus, abnormal-true)."""
     STALLED = "Stalled"
@@ -82,6 +82,8 @@ class Reason(StrEnum):
     CONTRADICTS = "ZooKeeperContradicts"
     ORIGINALS_LOST = "OriginalsLost"
     QUORUM_LOST = "QuorumLost"
+    DEGRADED = "Degraded"
+    """The target was reached, and what must hold there does not."""
 
 
 Status = Literal["True", "False", "Unknown"]

@@ -364,6 +364,9 @@ class ZooKeeperState:
     """ZooKeeper's transaction that created ``/migration``; 0: there is none."""
     zxid: int = 0
     """Newest transaction that the server had applied when it answered; 0: not known."""
+    changes: Mapping[str, int] = field(default_factory=dict)
+    """How many children were ever made and removed below each znode that announces changes of configurations and ACLs
+    (``cversion``). A znode that does not exist or may not be read is left out."""
 
 
 # ------------------------------------------------------------------------------------------------ Kafka

@@ -151,6 +151,19 @@ class Part(StrEnum):
     BEHIND = "behind"
 
 
+class RestGate(StrEnum):
+    """What must hold while a migration rests."""
+
+    QUORUM = "quorum"
+    """Every voter follows one leader, and none lags."""
+    REGISTRATIONS = "registrations"
+    """Every broker is registered with the quorum as a KRaft broker and unfenced."""
+    CLUSTER = "cluster"
+    """Every broker serves, and every partition has its leader and its full ISR."""
+    LEADERS = "leaders"
+    """Every partition has a leader. The brokers' owner may restart and remove brokers."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseRow:
     """What is true of one phase."""
@@ -178,10 +191,13 @@ class PhaseRow:
     """Whether the KRaft controller writes each change to ZooKeeper, too (KIP-866, dual-write)."""
     led_by_kraft: bool = False
     """Whether the brokers have been led by a KRaft controller since it began."""
+    rests_on: tuple[RestGate, ...] = ()
+    """What must hold while the migration rests in it, beside the mirror where it ``mirrors``."""
     idle_seconds: float | None = None
     """Longest pause of the loop while the user is waited for. None: it does not grow.
 
-    A correction in the cluster (not in the resource) is noticed within it.
+    A correction in the cluster (not in the resource) is noticed within it, and so is a gate of a rest that closes.
+    A phase in which Leases are held must look more often than they expire.
     """
 
     @property
@@ -230,6 +246,7 @@ PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
             | {Part.SURVEY, Part.DRY_START, Part.REHEARSAL},
             brokers=None,
             reaches=Target.QUORUM_READY,
+            rests_on=(RestGate.QUORUM, RestGate.CLUSTER),
         ),
         Phase.TAKING_OVER: PhaseRow(
             needs=_MIGRATING | {Part.REGISTERED_CONTROLLERS, Part.CANARY_BY_BROKER, Part.CONTROLLER_PROBE},
@@ -241,6 +258,7 @@ PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
             needs=_MIGRATING | {Part.CANARY_BY_BROKER},
             brokers=BrokerMode.MIGRATION,
             reaches=Target.DUAL_WRITE,
+            rests_on=(RestGate.QUORUM, RestGate.CLUSTER),
             migrates=True,
             mirrors=True,
             led_by_kraft=True,
@@ -257,6 +275,7 @@ PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
             needs=_MIGRATING,
             brokers=BrokerMode.KRAFT,
             reaches=Target.KRAFT_BROKERS,
+            rests_on=(RestGate.QUORUM, RestGate.CLUSTER, RestGate.REGISTRATIONS),
             migrates=True,
             mirrors=True,
             led_by_kraft=True,
@@ -279,7 +298,8 @@ PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
             reversible=False,
             at_rest=True,
             led_by_kraft=True,
-            idle_seconds=60.0,
+            rests_on=(RestGate.QUORUM, RestGate.LEADERS),
+            idle_seconds=40.0,
         ),
         Phase.ROLLING_BACK: PhaseRow(
             needs=_ALWAYS

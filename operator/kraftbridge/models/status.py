@@ -319,6 +319,9 @@ class VerificationStatus(StatusModel):
     """Number of these that are partitions whose newest state ZooKeeper lacks."""
     report: str = ""
     """Name of the ConfigMap with the report."""
+    subject: dict[str, str] = {}
+    """Fingerprint of each part that the verdict is about, at the time of the release.
+    A rest is verified again when one of them is another."""
 
     @property
     def is_forecast(self) -> bool:
@@ -1119,6 +1122,8 @@ class MigrationStatus(StatusModel):
     waiting: Waiting | None = None
     progress_at: datetime | None = None
     """Time of the last progress. Deadlines count from it."""
+    degraded_since: datetime | None = None
+    """Time since which something that must hold at the reached target does not. Unset while all of it holds."""
     controller_agreed_since: datetime | None = None
     """Time since which every broker has named the same broker as controller, in phase RollingBack."""
     metadata_version: MetadataVersionStatus | None = None

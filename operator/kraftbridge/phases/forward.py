@@ -35,6 +35,7 @@ from kraftbridge.phases import (
     metadata_version,
     originals,
     rehearsing,
+    rests,
     shared_settings,
     verifying,
 )
@@ -120,7 +121,7 @@ def _judge(draft: Draft) -> Wait | None:
         return _note_progress(draft, Wait(dry_start.UNDER_WAY))
     return (
         _record_settings(draft)
-        or _note_progress(draft, rehearsing.ensure_rehearsal(draft, blocking=False))
+        or _note_progress(draft, rehearsing.ensure_rehearsal(draft, blocking=False, ages=not rests.is_here(draft)))
         or _prove_channel(draft)
         or _note_passed(draft, sum(finding.accepted for finding in findings))
     )
@@ -254,7 +255,7 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
         or _quorum_forms(draft)
         or controllers.ensure_voters_registered(draft)
         or _record_quorum(draft)
-        or verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER)
+        or rests.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER)
         or _hold_at_quorum(draft)
         # The rehearsal is about what the copies and the brokers show now.
         or _ensure_channel_reaches(draft)
@@ -390,7 +391,7 @@ def run_dual_write_phase(draft: Draft) -> Outcome:
         or healing.ensure_mirror_moves(draft)
         or canary.remove(draft)
         or soak(draft, draft.spec.strategy.hybrid_soak_seconds)
-        or verifying.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)
+        or rests.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)
         or _ends_at(
             draft,
             Target.DUAL_WRITE,
@@ -438,10 +439,13 @@ def run_awaiting_finalization_phase(draft: Draft) -> Outcome:
     )
 
 
-def _await_the_word(step: StepContext) -> Wait | None:
+def _await_the_word(draft: Draft) -> Wait | None:
     """Wait for the user, whose word alone leads to what cannot be taken back."""
-    if step.spec.target is Target.KRAFT:
+    if draft.spec.target is Target.KRAFT:
         return None
+    # The run that opened this phase is the first verdict of its rest.
+    if (waiting := rests.ensure_verdict(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)) is not None:
+        return waiting
     message = (
         "Brokers run KRaft and ZooKeeper is still written: set spec.target to KRaft to finalize "
         "(this cannot be rolled back), or to ZooKeeper to roll back"

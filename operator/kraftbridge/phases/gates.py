@@ -84,6 +84,14 @@ def service_blockers(step: StepContext) -> Blockers:
     return _service(step, served)
 
 
+def leader_blockers(step: StepContext) -> Blockers:
+    """Every partition has a leader."""
+    cluster = step.observation.cluster
+    if isinstance(cluster, Unobserved):
+        return [str(cluster)]
+    return [problem for problem in cluster.problems(frozenset()) if cluster.offline_count][:1]
+
+
 def _served(step: StepContext) -> ClusterState | Unobserved:
     """Return the cluster as a broker serves it; the brokers' StatefulSets must be observed, too."""
     cluster = step.observation.cluster
@@ -422,7 +430,10 @@ def _mirror_blockers(step: StepContext, migration: MigrationZnode | Unobserved |
 def mirrors(step: StepContext) -> bool:
     """Return whether the offset in ``/migration`` has grown within `MIRROR_SILENCE`."""
     offset = step.status.migration_offset
-    return offset is not None and offset.moved_at is not None and step.now - offset.moved_at < MIRROR_SILENCE
+    if offset is None or offset.moved_at is None:
+        return False
+    # A time that lies ahead is of a clock that was set back since.
+    return abs(step.now - offset.moved_at) < MIRROR_SILENCE
 
 
 def views_of_cluster(step: StepContext) -> list[ClusterState]:

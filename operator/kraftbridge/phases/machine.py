@@ -26,6 +26,7 @@ from kraftbridge.phases import (
     lost_quorum,
     metadata_version,
     originals,
+    rests,
     rollback,
     shared_settings,
     verifying,
@@ -98,7 +99,8 @@ def decide(
             _enter(draft, phase)
             waiting = Wait(f"entering {phase}", requeue_after=timedelta(0))
         case Wait():
-            waiting = certificates.explained(draft, gates.explained(draft, outcome))
+            judged = rests.judge_rest(draft, outcome)
+            waiting = certificates.explained(draft, gates.explained(draft, judged))
     _record_wait(draft, waiting)
     waiting = _naming_unknown(draft, _stalled_past_deadline(draft, waiting))
     _conclude(draft, waiting, before=status)
@@ -200,6 +202,7 @@ def _enter(draft: Draft, phase: Phase) -> None:
         history=(*history, PhaseRecord(phase=phase, entered_at=draft.now)),
         waiting=Waiting(kind=WaitKind.WORK, since=draft.now),
         hold_until=None if phase is Phase.FINALIZING else draft.status.hold_until,
+        degraded_since=None,
     )
     kind = EventReason.COMPLETED if phase is Phase.COMPLETED else EventReason.PHASE_ENTERED
     draft.tell(kind, f"Phase {phase} entered")
@@ -290,6 +293,7 @@ def _progress(before: MigrationStatus, after: MigrationStatus) -> bool:
             None if s.rehearsal is None else (s.rehearsal.count, s.rehearsal.run_id),
             None if s.controllers is None else s.controllers.change,
             s.target,
+            s.degraded_since,
         )
 
     return moving(before) != moving(after)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import (
@@ -20,11 +22,18 @@ from kraftbridge.models.status import FORECAST, KeptCopy, VerificationStatus, Wa
 from kraftbridge.phases import healing, keeping
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.observed import because
+from kraftbridge.phases.subject import changed_parts, subject_of
 
 RETRY_AFTER = timedelta(seconds=20)
 """Pause before the next run after one that ended without a verdict."""
 RECHECK_INCONSISTENT_AFTER = timedelta(seconds=60)
 MAX_INCONCLUSIVE = 3
+RETRY_AT_REST_AFTER = timedelta(minutes=10)
+"""Pause at a rest after `MAX_INCONCLUSIVE` runs without a verdict: a rest lasts for weeks."""
+CHANGED_AFTER = timedelta(hours=1)
+"""Minimum pause at a rest before what changed is verified: a busy cluster changes all the time."""
+OLD_AFTER = timedelta(days=1)
+"""Age of a verdict at a rest from which it is repeated although nothing that each look shows has changed."""
 ENTRY = "entry"
 """Purpose of the run that opens the gate of the next phase."""
 
@@ -110,6 +119,69 @@ def ensure_verdict(
             return _inconclusive(message, tries)
 
 
+def keep_verified(draft: Draft, profile: Profile, gate: Phase, *, holds: bool) -> Wait | None:
+    """Return None at a rest while the last verdict is consistent; verify again beside it when that is due.
+
+    A rest goes on while a run repeats its verdict: nothing says yet that it is not true any more.
+    It ends with a difference, and with the third run in a row that ends without a verdict.
+
+    Parameters
+    ----------
+    holds
+        Whether the gates of the rest hold. What is broken is not verified.
+    """
+    runs = _runs(draft, profile, gate, ENTRY)
+    standing = _standing(runs)
+    if standing is None or _overtaken(draft, standing):
+        return ensure_verdict(draft, profile, gate)
+    newest = runs[-1]
+    if newest is standing:
+        waiting = keeping.ensure_kept_after(draft, standing)
+        if holds and (due := _due_at_rest(draft, standing)):
+            _launch(draft, profile, gate, ENTRY, due)
+        # The copy of an earlier run is kept meanwhile.
+        return waiting if standing is runs[0] else None
+    failed = sum(run.finished_at is not None for run in runs[runs.index(standing) + 1 :])
+    if newest.finished_at is None:
+        following = _follow(draft, newest)
+    else:
+        pause = RETRY_AFTER if failed < MAX_INCONCLUSIVE else RETRY_AT_REST_AFTER
+        if holds and _ended_before(draft, newest, pause):
+            _launch(draft, profile, gate, ENTRY, "the last one ended without a verdict")
+        words = (
+            f"the verdict of {standing.run_id} could not be repeated: {newest.run_id} ended without one "
+            f"({newest.reason}); tried {failed} time(s), again after {pause.seconds} s"
+        )
+        following = _inconclusive(words, failed)
+    return None if failed < MAX_INCONCLUSIVE else replace(following, reason=Reason.INCONCLUSIVE, stalled=True)
+
+
+def _standing(runs: Sequence[VerificationStatus]) -> VerificationStatus | None:
+    """Return the last run with a verdict if that is consistent, else None."""
+    conclusive = [run for run in runs if run.verdict in {Verdict.CONSISTENT, Verdict.INCONSISTENT}]
+    return conclusive[-1] if conclusive and conclusive[-1].verdict is Verdict.CONSISTENT else None
+
+
+def _due_at_rest(step: StepContext, record: VerificationStatus) -> str:
+    """Return why what rests must be verified again, ``""`` while it need not be."""
+    age = step.now - (record.released_at or record.launched_at)
+    if age >= OLD_AFTER:
+        return "the last verdict is a day old"
+    changed = changed_parts(record.subject, subject_of(step))
+    if not changed or age < CHANGED_AFTER:
+        return ""
+    return f"changed since the last verdict: {', '.join(changed)}"
+
+
+def _overtaken(step: StepContext, record: VerificationStatus) -> str:
+    """Return what has written a store since a verdict about it, ``""`` if nothing has."""
+    if record.profile is Profile.DUAL_WRITE and healing.outlived(step, record):
+        return f"a controller failover has rewritten ZooKeeper since {record.run_id}; verifying again"
+    if keeping.precedes_restoration(step.status, record):
+        return f"the controllers were restored from a copy since {record.run_id}; verifying again"
+    return ""
+
+
 def _outdated(step: StepContext, record: VerificationStatus) -> str:
     """Return why a verdict must be found again, ``""`` while it counts."""
     about_zookeeper = record.profile is Profile.DUAL_WRITE
@@ -119,10 +191,8 @@ def _outdated(step: StepContext, record: VerificationStatus) -> str:
         )
     if record.verdict is not Verdict.CONSISTENT:
         return ""
-    if about_zookeeper and healing.outlived(step, record):
-        return f"a controller failover has rewritten ZooKeeper since {record.run_id}; verifying again"
-    if keeping.precedes_restoration(step.status, record):
-        return f"the controllers were restored from a copy since {record.run_id}; verifying again"
+    if overtaken := _overtaken(step, record):
+        return overtaken
     max_age = timedelta(seconds=step.spec.verification.max_age_seconds)
     if record.released_at is None or step.now - record.released_at > max_age:
         return f"the verdict of {record.run_id} is older than {max_age.seconds} s; verifying again"
@@ -135,8 +205,9 @@ def _ended_before(step: StepContext, record: VerificationStatus, pause: timedelt
 
 
 def _tries(step: StepContext, record: VerificationStatus) -> int:
-    """Return how often a run was launched for the same gate."""
-    return len(_runs(step, record.profile, record.gate, record.purpose))
+    """Return how often a run was launched for the same gate since the last one with a verdict."""
+    runs = _runs(step, record.profile, record.gate, record.purpose)
+    return len(list(takewhile(lambda run: run.verdict in {None, Verdict.INCONCLUSIVE}, reversed(runs))))
 
 
 def _inconclusive(message: str, tries: int) -> Wait:
@@ -228,7 +299,7 @@ def _release(draft: Draft, record: VerificationStatus) -> None:
     """Release a run; a lost release is repeated, and the verdict's age counts from the first one."""
     draft.act(ReleaseVerification(record.run_id))
     if record.released_at is None:
-        _replace(draft, record.model_copy(update={"released_at": draft.now}))
+        _replace(draft, record.model_copy(update={"released_at": draft.now, "subject": subject_of(draft)}))
 
 
 def _judge(draft: Draft, record: VerificationStatus, verdict: VerdictSummary | None) -> Wait:
@@ -278,7 +349,7 @@ def give_up_all_but(draft: Draft, gate: Phase) -> None:
             _drop(draft, record, "given up: the migration rolls back")
 
 
-def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
+def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str, why: str = "") -> None:
     for other in draft.status.verifications:
         if other.finished_at is None and not _goes_beside(profile, other):
             # One run at a time is looked after: ``MigrationStatus.followed_run``.
@@ -295,13 +366,16 @@ def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:
         report=f"{run_id}-verification",
     )
     kept = [*draft.status.verifications, record]
+    standing = _standing(_runs(draft, profile, gate, purpose))
     for run in kept[: -draft.spec.verification.keep_runs]:
-        if not _is_kept(draft, run):
+        # A rest holds by its last verdict until there is another.
+        if run is not standing and not _is_kept(draft, run):
             kept.remove(run)
             draft.act(RemoveVerification(run.run_id, keep_report=False))
     draft.update(verifications=tuple(kept), verification_count=number)
     draft.act(LaunchVerification(run_id, profile, gate, _compared_copy(draft, record)))
-    draft.tell(EventReason.VERIFICATION_STARTED, f"Verification {run_id} ({profile}) for the gate of {gate} launched")
+    message = f"Verification {run_id} ({profile}) for the gate of {gate} launched{because(why)}"
+    draft.tell(EventReason.VERIFICATION_STARTED, message)
 
 
 def _goes_beside(profile: Profile, other: VerificationStatus) -> bool:

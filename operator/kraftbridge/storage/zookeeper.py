@@ -71,6 +71,9 @@ _OF_KAFKA: Final = frozenset({
     "kafka-acl-extended-changes", "latest_producer_id_block", "log_dir_event_notification", "migration",
 })  # fmt: skip
 """Top-level znodes of a Kafka cluster (``ZkData`` of 3.9)."""
+_ANNOUNCES: Final = ("/config/changes", "/kafka-acl-changes", "/kafka-acl-extended-changes")
+"""Znodes below which each change of configurations, quotas, credentials and ACLs is announced
+(``ConfigEntityChangeNotificationZNode``, ``ZkAclChangeStore`` of ``ZkData``)."""
 _OF_ZOOKEEPER: Final = "zookeeper"
 """ZooKeeper's own znode in its root."""
 
@@ -201,12 +204,14 @@ class ZooKeeperStore:
                     f"/config/users/{CANARY_USER}",
                 )
             }
+            announced = {path: client.get_async(path) for path in _ANNOUNCES}
             deletions = children(client, "/admin/delete_topics")
             ids = _broker_ids(client, deadline)
             brokers = {int(i): client.get_async(f"/brokers/ids/{i}") for i in ids}
             read = {path: _result(answer, deadline) for path, answer in nodes.items()}
             registered = {i: _result(answer, deadline) for i, answer in brokers.items()}
             deleting = _names(deletions, deadline)
+            changes = {path: _children_changed(answer, deadline) for path, answer in announced.items()}
             _result(fresh, deadline)
             newest = client.last_zxid  # each answer carries the last transaction that its server has applied
         try:
@@ -221,6 +226,7 @@ class ZooKeeperStore:
                 canary=canary_quota(read[f"/config/users/{CANARY_USER}"]),
                 migration_czxid=_if_present(read["/migration"], lambda node: int(node[1].czxid)) or 0,
                 zxid=int(newest),
+                changes={path: count for path, count in changes.items() if count is not None},
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ObservationError(
@@ -546,6 +552,15 @@ def _result(answer: Any, deadline: float) -> Any:
         return None
     except (struct.error, ValueError, TypeError, IndexError) as error:  # of kazoo's decoders
         raise OSError(f"a reply cannot be read: {error}") from error
+
+
+def _children_changed(answer: Any, deadline: float) -> int | None:
+    """Return how often children of a znode were made and removed; None if it does not exist or may not be read."""
+    try:
+        node = _result(answer, deadline)
+    except NoAuthError:
+        return None
+    return _if_present(node, lambda found: int(found[1].cversion))
 
 
 def _names(answer: Any, deadline: float) -> list[str]:

@@ -13,7 +13,8 @@ from tests.simulation.run import FENCED, LONE_TOPICS, OPEN_CHANNEL, REFUSING, SL
 from tests.simulation.settings import Changed
 from tests.simulation.stores import Lost
 
-from kraftbridge.models.phase import FORWARD, Part, Phase
+from kraftbridge.models.conditions import ConditionType, condition
+from kraftbridge.models.phase import FORWARD, Part, Phase, Target
 
 RUNS = 150
 ANY = range(200)
@@ -193,6 +194,7 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
         ("inattentive", "came back with another image", CALM_SEEDS),
         ("unasked", "reaches the brokers", OPEN),
         ("believing", "is not what it was", range(REFUSING, 400, 8)),
+        ("resting", "Ready is True in", range(400)),
         ("impatient", "while it recovers its logs", range(SLOW_STARTS, 400, 8)),
     ],
 )
@@ -218,6 +220,36 @@ def test_results_are_kept_and_not_repeated(
     monkeypatch.setattr("sys.argv", [*arguments, "--report"])
     assert main() == 0
     assert "0 runs, 0 steps" in capsys.readouterr().out, "what other sources did says nothing of these"
+
+
+RESTS = {
+    Target.QUORUM_READY: Phase.PROVISIONING_QUORUM,
+    Target.DUAL_WRITE: Phase.DUAL_WRITE,
+    Target.KRAFT_BROKERS: Phase.AWAITING_FINALIZATION,
+    Target.KRAFT: Phase.COMPLETED,
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("target", RESTS)
+def test_a_simulated_day_at_rest(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
+    """A healthy cluster: at most two runs of Spark, and Ready stays True. Before: 130 runs and 260 changes of Ready."""
+    monkeypatch.setattr(Faults, "drawn", classmethod(lambda cls, _: cls()))
+    run = Run(0, Coverage())
+    run.spec = run.spec.model_copy(update={"target": target})
+    run.pace = 10.0
+    while not run._at_rest():
+        run.step()
+        assert run.coverage.steps < 3000, run.status.message
+    runs = len(run.cluster.runs)
+    began = run.cluster.time.now
+    while run.cluster.time.now - began < 24 * 3600:
+        run.step()
+        ready = condition(run.status.conditions, ConditionType.READY)
+        assert ready is not None
+        assert ready.status == "True", run.status.message
+    assert run.status.phase is RESTS[target]
+    assert len(run.cluster.runs) - runs <= 2
 
 
 def test_a_run_repeats_from_its_seed() -> None:

@@ -151,9 +151,10 @@ def track_migration_offset(draft: Draft) -> None:
     if recorded is None:
         draft.update(migration_offset=newer)
         return
-    age = draft.now - recorded.seen_at
+    # A clock that was set back does not make what was recorded newer than it is.
+    age = abs(draft.now - recorded.seen_at)
     grown = offset > int(recorded.offset) >= 0
-    moved_long_ago = recorded.moved_at is None or draft.now - recorded.moved_at >= OFFSET_RECORDED_EVERY
+    moved_long_ago = recorded.moved_at is None or abs(draft.now - recorded.moved_at) >= OFFSET_RECORDED_EVERY
     if age < OFFSET_RECORDED_EVERY and not (grown and moved_long_ago):
         return
     changes = {"moved_at": recorded.moved_at}
