@@ -171,6 +171,12 @@ def test_rules_know_every_phase_behind_which_a_target_lies(target: Target) -> No
         assert set(beyond) == {p for p in FORWARD if p.reversible and FORWARD.index(p) > reached}
 
 
+def test_a_deletion_may_roll_back_whatever_the_target_is() -> None:
+    """CEL does not see ``metadata.deletionTimestamp``, and the operator does not write ``spec``."""
+    (rule,) = [r["rule"] for r in crd.target_rules() if r["rule"].startswith(f"{crd._PHASE} != 'RollingBack'")]
+    assert rule.endswith("|| (has(self.spec.onDeletion) && self.spec.onDeletion == 'RollBack')")
+
+
 def test_every_rule_has_a_message_and_names_an_existing_field() -> None:
     rules = SCHEMA["x-kubernetes-validations"]
     assert len({rule["rule"] for rule in rules}) == len(rules)
