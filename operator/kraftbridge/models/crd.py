@@ -205,6 +205,11 @@ Secrets), with which image or how much of it to run, where to schedule, or how t
 otherwise an image that cannot be pulled or an expired credential would end a migration half-way.
 """
 
+_HOW_TO_CHANGE: Final = (
+    f"Before {Phase.FINALIZING}, roll back first (spec.target {Target.ZOOKEEPER}). "
+    f"After {Phase.COMPLETED}, delete the KafkaMigration: brokers and controllers run on without it (docs/kraft.md)"
+)
+
 
 def fixed_field_rules() -> list[Schema]:
     """Return the rules that keep the identity of a migration from changing while it is under way."""
@@ -213,8 +218,7 @@ def fixed_field_rules() -> list[Schema]:
     return [
         {
             "rule": f"{_OLD_PHASE} in {open_phases} || {_equal(field, optional=field in optional)}",
-            "message": f"spec.{field} cannot change while a migration is under way; to change it, roll back first "
-            f"(spec.target {Target.ZOOKEEPER})",
+            "message": f"spec.{field} cannot change in this phase. {_HOW_TO_CHANGE}",
             "reason": "FieldValueForbidden",
             "fieldPath": f".spec.{field}",
         }
