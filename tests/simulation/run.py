@@ -297,6 +297,8 @@ class Run:
             if self.deleted and not machine.deletion_blocker(self.status):
                 if self.status.phase is not Phase.PROVISIONING_QUORUM:
                     self._check_end()
+                elif self.cluster.controllers is not None and not self.cluster.controllers.deleting:
+                    self._break("the migration was deleted, and its controllers stay")
                 self.coverage.ends["deleted"] += 1
                 return
             if calm_until is not None:

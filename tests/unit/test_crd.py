@@ -171,6 +171,20 @@ def test_rules_know_every_phase_behind_which_a_target_lies(target: Target) -> No
         assert set(beyond) == {p for p in FORWARD if p.reversible and FORWARD.index(p) > reached}
 
 
+def test_a_deletion_may_roll_back_whatever_the_target_is() -> None:
+    """CEL does not see ``metadata.deletionTimestamp``, and the operator does not write ``spec``."""
+    (rule,) = [r["rule"] for r in crd.target_rules() if r["rule"].startswith(f"{crd._PHASE} != 'RollingBack'")]
+    assert rule.endswith("|| (has(self.spec.onDeletion) && self.spec.onDeletion == 'RollBack')")
+
+
+def test_a_refused_change_advises_what_each_phase_allows() -> None:
+    """There is no rollback from Finalizing on."""
+    for rule in crd.fixed_field_rules():
+        assert "Before Finalizing, roll back first (spec.target ZooKeeper)" in rule["message"]
+        assert "After Completed, delete the KafkaMigration" in rule["message"]
+        assert len(rule["message"]) < 300
+
+
 def test_every_rule_has_a_message_and_names_an_existing_field() -> None:
     rules = SCHEMA["x-kubernetes-validations"]
     assert len({rule["rule"] for rule in rules}) == len(rules)

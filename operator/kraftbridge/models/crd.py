@@ -26,7 +26,7 @@ from pydantic import BaseModel
 from kraftbridge.constants import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
 from kraftbridge.models.conditions import ConditionType
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, Phase, Target
-from kraftbridge.models.spec import ConfigStyle, MigrationSpec
+from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus
 
 Schema = dict[str, Any]
@@ -205,6 +205,11 @@ Secrets), with which image or how much of it to run, where to schedule, or how t
 otherwise an image that cannot be pulled or an expired credential would end a migration half-way.
 """
 
+_HOW_TO_CHANGE: Final = (
+    f"Before {Phase.FINALIZING}, roll back first (spec.target {Target.ZOOKEEPER}). "
+    f"After {Phase.COMPLETED}, delete the KafkaMigration: brokers and controllers run on without it (docs/kraft.md)"
+)
+
 
 def fixed_field_rules() -> list[Schema]:
     """Return the rules that keep the identity of a migration from changing while it is under way."""
@@ -213,8 +218,7 @@ def fixed_field_rules() -> list[Schema]:
     return [
         {
             "rule": f"{_OLD_PHASE} in {open_phases} || {_equal(field, optional=field in optional)}",
-            "message": f"spec.{field} cannot change while a migration is under way; to change it, roll back first "
-            f"(spec.target {Target.ZOOKEEPER})",
+            "message": f"spec.{field} cannot change in this phase. {_HOW_TO_CHANGE}",
             "reason": "FieldValueForbidden",
             "fieldPath": f".spec.{field}",
         }
@@ -272,6 +276,7 @@ def target_rules() -> list[Schema]:
         for target in Target
         if target is not back and _phases_beyond(target)
     )
+    deletion_rolls_back = f"(has(self.spec.onDeletion) && self.spec.onDeletion == '{OnDeletion.ROLL_BACK}')"
     rules = {
         f"!({_PHASE} in {final}) || self.spec.target == '{forward}'": (
             f"finalization has begun and cannot be undone: spec.target must stay {forward}"
@@ -279,7 +284,8 @@ def target_rules() -> list[Schema]:
         f"!({behind})": (
             f"spec.target lies behind the phase that was reached: the only way back is spec.target {back}"
         ),
-        f"{_PHASE} != '{Phase.ROLLING_BACK}' || self.spec.target == '{back}'": (
+        # A deletion with this word leads there whatever the target is (`phases.guards.effective_spec`).
+        f"{_PHASE} != '{Phase.ROLLING_BACK}' || self.spec.target == '{back}' || {deletion_rolls_back}": (
             f"the cluster is being rolled back: spec.target must stay {back} until the phase is {Phase.ROLLED_BACK}"
         ),
     }

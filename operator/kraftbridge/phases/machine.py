@@ -109,6 +109,8 @@ def decide(
 
 def _run_phase(draft: Draft) -> Outcome:
     phase = draft.status.phase
+    if (waiting := rollback.remove_unused_quorum(draft)) is not None:
+        return waiting
     if (waiting := guards.blocked_deletion(draft)) is not None:
         return guards.enforce(draft) or waiting
     target = draft.spec.target
@@ -389,7 +391,7 @@ def _set_progress_conditions(draft: Draft, waiting: Wait) -> None:
 
 def deletion_blocker(status: MigrationStatus) -> str:
     """Return why a migration must not be deleted now, ``""`` when it holds no object of the user."""
-    if status.phase is Phase.PROVISIONING_QUORUM and not status.changed_fields:
+    if status.phase is Phase.PROVISIONING_QUORUM and not status.changed_fields and status.controllers is None:
         return ""
     if status.phase is Phase.COMPLETED and status.given_back_at is None:
         return "the StatefulSets are being released"

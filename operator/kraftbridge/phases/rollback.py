@@ -39,9 +39,9 @@ from kraftbridge.models.observation import (
     Unobserved,
     ZooKeeperState,
 )
-from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
+from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, ControllerMode, Phase, Target
 from kraftbridge.models.report import Profile
-from kraftbridge.models.spec import ControllerVolumes
+from kraftbridge.models.spec import ControllerVolumes, OnDeletion
 from kraftbridge.models.status import (
     ControllersStatus,
     MigrationStatus,
@@ -526,6 +526,29 @@ def _stop_now(draft: Draft, controllers: ControllersStatus) -> Wait:
     )
     draft.act(_stop(draft, controllers))
     return _soon("the controllers are being stopped")
+
+
+def remove_unused_quorum(draft: Draft) -> Wait | None:
+    """Remove the controllers of a migration that is deleted before it has changed a broker.
+
+    They lead nothing, so there is nothing to ask the user: without the resource nobody would remove them.
+    With ``onDeletion: Finish`` the migration goes on if its target lies behind this phase.
+    """
+    status, spec = draft.status, draft.spec
+    if not draft.identity.deleting or status.phase is not Phase.PROVISIONING_QUORUM or status.changed_fields:
+        return None
+    last = LAST_PHASE[spec.target]
+    leads_on = last in FORWARD and FORWARD.index(last) > FORWARD.index(status.phase)
+    if spec.on_deletion is OnDeletion.FINISH and leads_on:
+        return None
+    if status.controllers is not None and not gates.controllers_gone(draft):
+        record = gates.rollback_record(status)
+        if record.controllers_stopped_at is None:
+            draft.update(rollback=record.model_copy(update={"controllers_stopped_at": draft.now}))
+        draft.act(_stop(draft, status.controllers))
+        return _soon(f"the KafkaMigration is deleted: its controllers are removed{gates.because(draft.failure())}")
+    draft.update(controllers=None, rollback=None)
+    return _soon("the KafkaMigration is deleted: nothing of it runs any more")
 
 
 def _stop(step: StepContext, controllers: ControllersStatus) -> StopControllers:

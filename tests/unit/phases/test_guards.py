@@ -22,7 +22,14 @@ from tests.support.observations import (
 )
 
 from kraftbridge.models.conditions import ConditionType, condition
-from kraftbridge.models.decision import ApplyControllers, EventReason, HoldLease, ReleaseLease, RestartPod
+from kraftbridge.models.decision import (
+    ApplyControllers,
+    EventReason,
+    HoldLease,
+    ReleaseLease,
+    RestartPod,
+    StopControllers,
+)
 from kraftbridge.models.observation import (
     ActionOutcome,
     BrokerZnode,
@@ -263,7 +270,10 @@ def deleted(phase: Phase, on_deletion: OnDeletion, target: Target = Target.KRAFT
     return replace(fine, identity=replace(fine.identity, deleting=True))
 
 
-@pytest.mark.parametrize("phase", [p for p in HOLDING if p is not Phase.FINALIZING])
+CONFIGURES = [p for p in HOLDING if p not in (Phase.PROVISIONING_QUORUM, Phase.FINALIZING)]
+
+
+@pytest.mark.parametrize("phase", CONFIGURES)
 def test_a_deletion_half_way_stops_and_says_how_to_go_on(phase: Phase) -> None:
     case = deleted(phase, OnDeletion.BLOCK)
     decision = case.decide()
@@ -273,7 +283,18 @@ def test_a_deletion_half_way_stops_and_says_how_to_go_on(phase: Phase) -> None:
     assert all(words in message for words in ("spec.target to ZooKeeper", "spec.onDeletion to Finish", "abandon=true"))
 
 
-@pytest.mark.parametrize("phase", [p for p in HOLDING if p is not Phase.FINALIZING])
+@pytest.mark.parametrize("on_deletion", OnDeletion)
+def test_a_deletion_before_a_broker_was_changed_removes_the_controllers(on_deletion: OnDeletion) -> None:
+    decision = deleted(Phase.PROVISIONING_QUORUM, on_deletion, Target.QUORUM_READY).decide()
+    assert decision.status.phase is Phase.PROVISIONING_QUORUM
+    assert [type(action) for action in decision.actions] == [StopControllers]
+    assert decision.status.rollback is not None
+    assert decision.status.rollback.controllers_stopped_at is not None, "the intent is on record first"
+    onward = deleted(Phase.PROVISIONING_QUORUM, OnDeletion.FINISH).decide()
+    assert StopControllers not in {type(action) for action in onward.actions}
+
+
+@pytest.mark.parametrize("phase", CONFIGURES)
 def test_a_deletion_follows_the_spec(phase: Phase) -> None:
     assert deleted(phase, OnDeletion.ROLL_BACK).decide().status.phase is Phase.ROLLING_BACK
     assert deleted(phase, OnDeletion.BLOCK, Target.ZOOKEEPER).decide().status.phase is Phase.ROLLING_BACK
