@@ -423,7 +423,7 @@ def run_awaiting_finalization_phase(draft: Draft) -> Outcome:
         reconcile_nodes(draft, BrokerMode.KRAFT)
         or healing.fail_over_stuck_mirror(draft)
         or soak(draft, draft.spec.strategy.pure_soak_seconds)
-        or _await_the_word(draft)
+        or _hold_for_the_word(draft)
         or _closed(
             draft,
             "before finalization: ",
@@ -439,7 +439,7 @@ def run_awaiting_finalization_phase(draft: Draft) -> Outcome:
     )
 
 
-def _await_the_word(draft: Draft) -> Wait | None:
+def _hold_for_the_word(draft: Draft) -> Wait | None:
     """Wait for the user, whose word alone leads to what cannot be taken back."""
     if draft.spec.target is Target.KRAFT:
         return None

@@ -542,11 +542,11 @@ def remove_unused_quorum(draft: Draft) -> Wait | None:
     if spec.on_deletion is OnDeletion.FINISH and leads_on:
         return None
     if status.controllers is not None and not gates.controllers_gone(draft):
-        record = gates.rollback_record(status)
+        record = observed.rollback_record(status)
         if record.controllers_stopped_at is None:
             draft.update(rollback=record.model_copy(update={"controllers_stopped_at": draft.now}))
         draft.act(_stop(draft, status.controllers))
-        return _soon(f"the KafkaMigration is deleted: its controllers are removed{gates.because(draft.failure())}")
+        return _soon(f"the KafkaMigration is deleted: its controllers are removed{observed.because(draft.failure())}")
     draft.update(controllers=None, rollback=None)
     return _soon("the KafkaMigration is deleted: nothing of it runs any more")
 
