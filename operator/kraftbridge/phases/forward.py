@@ -79,10 +79,6 @@ def _note(draft: Draft, kind: ConditionType, message: str) -> Wait | None:
     return None
 
 
-def _blocked_by(finding: FindingStatus) -> str:
-    return f"{finding.code} on {finding.object}: {finding.reason}. {finding.fix}"
-
-
 # -------------------------------------------------------------------------------------------------------- Preflight
 
 
@@ -305,7 +301,9 @@ def _ensure_rehearsed(draft: Draft) -> Wait | None:
         return waiting
     if not standing:
         return None
-    return Wait(_blocked_by(standing[0]), WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+    first = standing[0]
+    message = f"{first.code} on {first.object}: {first.reason}. {first.fix}"
+    return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
 
 
 def _ensure_channel_reaches(draft: Draft) -> Wait | None:

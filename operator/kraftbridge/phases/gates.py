@@ -52,7 +52,6 @@ MIRROR_SILENCE = timedelta(seconds=15)
 Without a move for this long, ZooKeeper does not mirror the log."""
 NO_ACTIVE_CONTROLLER = "no single active controller answers"
 
-
 Blockers = list[str]
 
 
@@ -89,7 +88,7 @@ def leader_blockers(step: StepContext) -> Blockers:
     cluster = step.observation.cluster
     if isinstance(cluster, Unobserved):
         return [str(cluster)]
-    return [problem for problem in cluster.problems(frozenset()) if cluster.offline_count][:1]
+    return cluster.problems(frozenset())[:1] if cluster.offline_count else []
 
 
 def _served(step: StepContext) -> ClusterState | Unobserved:

@@ -46,7 +46,7 @@ READ_AGAIN_AFTER = timedelta(seconds=0.2)
 def track(draft: Draft) -> None:
     """Compare ZooKeeper with the record of this attempt, and keep the newer of both."""
     reading = draft.observation.zookeeper
-    if not _is_kept_in(draft.status.phase) or isinstance(reading, Unobserved):
+    if not draft.status.phase.row.migrates or isinstance(reading, Unobserved):
         return
     record = _history_of(draft.status) or _begun(draft)
     if record is None:
@@ -59,11 +59,6 @@ def track(draft: Draft) -> None:
         _note_agreement(draft, record, reading, standing)
     else:
         _record(draft, record, reading)
-
-
-def _is_kept_in(phase: Phase) -> bool:
-    """Return whether something depends on ZooKeeper's past: nothing before the takeover, nothing after Finalizing."""
-    return phase.row.migrates
 
 
 def contradiction(
@@ -155,7 +150,7 @@ def own_rollback(status: MigrationStatus) -> RollbackStatus | None:
 def contradicts(step: StepContext) -> ZooKeeperContradiction | None:
     """Return the contradiction that forbids every change of the cluster, None when there is none."""
     record = _history_of(step.status)
-    if record is not None and _is_kept_in(step.status.phase):
+    if record is not None and step.status.phase.row.migrates:
         return record.contradiction
     return None
 

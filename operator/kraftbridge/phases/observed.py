@@ -44,7 +44,7 @@ def read_sets(step: StepContext) -> tuple[StatefulSetState, ...]:
 
 def broker_pods(step: StepContext) -> list[PodState]:
     """Return the brokers' pods, none unless all StatefulSets were read."""
-    return [pod for stateful_set in read_sets(step) for pod in stateful_set.pods]
+    return [pod for _, pod in brokers_of(step)]
 
 
 def told_settings(survey: Survey) -> dict[int, tuple[BrokerSetting, ...]]:
@@ -70,10 +70,7 @@ def preceded(words: str, waiting: Wait | None) -> Wait | None:
 
 def brokers_of(step: StepContext) -> list[Broker]:
     """Return every broker, none while a StatefulSet was not observed."""
-    sets = step.stateful_sets()
-    if isinstance(sets, Unobserved):
-        return []
-    return [(stateful_set, pod) for stateful_set in sets for pod in stateful_set.pods]
+    return [(stateful_set, pod) for stateful_set in read_sets(step) for pod in stateful_set.pods]
 
 
 def down(pods: Iterable[PodState]) -> list[str]:
@@ -102,9 +99,7 @@ def migration_znode(step: StepContext) -> MigrationZnode | None:
     """Return ``/migration``, None while it does not exist or cannot be read."""
     zookeeper = step.observation.zookeeper
     migration = zookeeper.migration if isinstance(zookeeper, ZooKeeperState) else None
-    if isinstance(migration, MigrationZnode):
-        return migration
-    return None
+    return migration if isinstance(migration, MigrationZnode) else None
 
 
 def controller_znode(step: StepContext) -> ControllerZnode | None:

@@ -21,7 +21,7 @@ from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.status import FORECAST, KeptCopy, VerificationStatus, WaitKind
 from kraftbridge.phases import healing, keeping
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
-from kraftbridge.phases.observed import because
+from kraftbridge.phases.observed import because, preceded
 from kraftbridge.phases.subject import changed_parts, subject_of
 
 RETRY_AFTER = timedelta(seconds=20)
@@ -472,9 +472,7 @@ def ensure_tree_watched(draft: Draft) -> Wait | None:
     if copy_accepted(draft):
         return None
     waiting = ensure_armed(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
-    if waiting is None:
-        return None
-    return replace(waiting, message=f"before the last broker restarts: {waiting.message}")
+    return preceded("before the last broker restarts", waiting)
 
 
 def keep_watching(draft: Draft) -> None:

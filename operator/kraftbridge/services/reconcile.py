@@ -99,11 +99,11 @@ class Reconciler:
         self.rolls = Rolls(settings.max_concurrent_rolls)
         """Who restarts nodes now."""
         self._leases = Leases(kubernetes, settings.instance)
-        reads = ReadOnce(kubernetes)
-        self._facts = Facts(reads, settings)
+        self._reads = ReadOnce(kubernetes)
+        self._facts = Facts(self._reads, settings)
         self._dry_starts = dry_starts or DryStarts(kubernetes, settings, self._facts)
         self._observers = {
-            lane: Observer(reads, pool, settings, self._leases, self._facts, self._dry_starts)
+            lane: Observer(self._reads, pool, settings, self._leases, self._facts, self._dry_starts)
             for lane, pool in self._pools.items()
         }
         self._actuator = Actuator(self._facts, settings, self._leases, self._dry_starts)
@@ -227,7 +227,8 @@ class Reconciler:
         status = stored.status
         now = datetime.now(UTC)
         started = time.monotonic()
-        observation = self._observers[memory.lane].observe(identity, spec, status, clients, memory, now)
+        with self._reads.step():
+            observation = self._observers[memory.lane].observe(identity, spec, status, clients, memory, now)
         observation = replace(observation, may_roll=self.rolls.free(identity.uid))
         decision = decide(identity, spec, status, observation, now)
         row = decision.status.phase.row

@@ -41,9 +41,9 @@ class Counted:
 @pytest.fixture
 def counted(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> Counted:
     """Count what is asked in each step from its observation on."""
-    reads: Any = next(iter(operator.reconciler._observers.values()))._kubernetes
-    reads._kubernetes = counted = Counted(reads._kubernetes)
-    observe = Observer._observe
+    reads: Any = operator.reconciler._reads
+    reads._reads = counted = Counted(reads._reads)
+    observe = Observer.observe
 
     def counting(self: Observer, *args: Any) -> Any:
         counted.steps.append(Counter())
@@ -51,7 +51,7 @@ def counted(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> Counted:
         counted.steps.append(Counter())  # what acts ask afterwards
         return observation
 
-    monkeypatch.setattr(Observer, "_observe", counting)
+    monkeypatch.setattr(Observer, "observe", counting)
     counted.steps.append(Counter())
     return counted
 

@@ -28,11 +28,11 @@ from kraftbridge.exceptions import ActionError, ActionRefusedError, ConflictErro
 from kraftbridge.models import newer
 from kraftbridge.models.decision import Event
 from kraftbridge.models.objects import entries, section
-from kraftbridge.models.survey import Right
 from kraftbridge.phases.basis import Basis, StatefulSetVersion, changed, intent, overtaken
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.leases import Leases
-from kraftbridge.storage.ports import LOG_BYTES, KubernetesPort, Object
+from kraftbridge.services.reads import ReadThrough
+from kraftbridge.storage.ports import KubernetesPort, Object
 
 _TRIES: Final = 20
 """Of a write whose object changes between reading and writing."""
@@ -54,7 +54,7 @@ def tried_again(write: Callable[[], _T], tries: int = _TRIES) -> _T:
     return write()
 
 
-class CheckedKubernetes:
+class CheckedKubernetes(ReadThrough):
     """Keeps to `kraftbridge.storage.ports.KubernetesPort`; reads pass through.
 
     Each write raises `OvertakenError`, and changes nothing, once another process has decided otherwise.
@@ -66,6 +66,7 @@ class CheckedKubernetes:
     """
 
     def __init__(self, kubernetes: KubernetesPort, leases: Leases, identity: Identity, decided: Basis) -> None:
+        super().__init__(kubernetes)
         self._kubernetes = kubernetes
         self._leases = leases
         self._identity = identity
@@ -82,50 +83,6 @@ class CheckedKubernetes:
             The API server does not answer.
         """
         self._compare()
-
-    # -------------------------------------------------------------------------------------------- reads
-
-    def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> Object | None:
-        """Return an object, or None if it does not exist."""
-        return self._kubernetes.get(api_version, kind, namespace, name)
-
-    def list(
-        self, api_version: str, kind: str, namespace: str | None, label_selector: str = "", *, field_selector: str = ""
-    ) -> tuple[Object, ...]:
-        """Return all objects of a kind with these labels and fields."""
-        return self._kubernetes.list(api_version, kind, namespace, label_selector, field_selector=field_selector)
-
-    def serves(self, api_version: str, kind: str) -> bool:
-        """Return whether the API server serves a kind."""
-        return self._kubernetes.serves(api_version, kind)
-
-    def may(self, right: Right, namespace: str | None) -> bool:
-        """Return whether this client has a right."""
-        return self._kubernetes.may(right, namespace)
-
-    def pod_logs(
-        self,
-        namespace: str,
-        pod: str,
-        container: str,
-        tail_lines: int | None = 100,
-        *,
-        previous: bool = False,
-        since_seconds: int | None = None,
-        limit_bytes: int = LOG_BYTES,
-    ) -> str | None:
-        """Return the last lines of a container's log."""
-        return self._kubernetes.pod_logs(
-            namespace,
-            pod,
-            container,
-            tail_lines,
-            previous=previous,
-            since_seconds=since_seconds,
-            limit_bytes=limit_bytes,
-        )
-
-    # -------------------------------------------------------------------------------------------- writes
 
     def create(self, obj: Mapping[str, Any], *, field_manager: str = FIELD_MANAGER) -> Object:
         """Create an object, and take it back if the step was overtaken meanwhile."""
@@ -151,10 +108,6 @@ class CheckedKubernetes:
     def apply_new(self, obj: Mapping[str, Any], *, force: bool = False, field_manager: str = FIELD_MANAGER) -> Object:
         """Apply server-side; `apply` tells itself whether the object exists."""
         return self.apply(obj, force=force, field_manager=field_manager)
-
-    def try_apply(self, obj: Mapping[str, Any]) -> None:
-        """Apply server-side as a dry run."""
-        self._kubernetes.try_apply(obj)
 
     def merge_patch(
         self,

@@ -65,7 +65,6 @@ from kraftbridge.services.metrics import OBSERVATION_ERRORS
 from kraftbridge.services.observe import belongings, runs, workloads
 from kraftbridge.services.observe.behind import zookeeper_behind
 from kraftbridge.services.observe.pod_refusals import PodRefusals
-from kraftbridge.services.observe.reading import ReadOnce
 from kraftbridge.services.observe.runs import running_rehearsal
 from kraftbridge.services.observe.survey import Surveyor
 from kraftbridge.services.observe.workloads import LogReader
@@ -78,6 +77,7 @@ from kraftbridge.services.original_state import (
 )
 from kraftbridge.services.pace import Lane
 from kraftbridge.storage.kafka_controllers import read_controller_metrics
+from kraftbridge.storage.ports import ReadPort
 
 T = TypeVar("T")
 BEHIND_EVERY = timedelta(seconds=60)
@@ -133,7 +133,7 @@ class Observer:
 
     def __init__(
         self,
-        kubernetes: ReadOnce,
+        kubernetes: ReadPort,
         pool: ThreadPoolExecutor,
         settings: Settings,
         leases: Leases,
@@ -159,22 +159,7 @@ class Observer:
         memory: Memory,
         now: datetime,
     ) -> Observation:
-        """Return the current observation: one picture, in which each object was read once.
-
-        Parts that the phase does not need are not read.
-        """
-        with self._kubernetes.step():
-            return self._observe(identity, spec, status, clients, memory, now)
-
-    def _observe(
-        self,
-        identity: Identity,
-        spec: MigrationSpec,
-        status: MigrationStatus,
-        clients: ClusterClients,
-        memory: Memory,
-        now: datetime,
-    ) -> Observation:
+        """Return the current observation. Parts that the phase does not need are not read."""
         parts = needs(status, now)
         choosing = chooses_channel(spec, status)
         spec = with_channel(spec, status)
