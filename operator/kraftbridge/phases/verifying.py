@@ -138,7 +138,7 @@ def keep_verified(draft: Draft, profile: Profile, gate: Phase, *, holds: bool) -
     if newest is standing:
         waiting = keeping.ensure_kept_after(draft, standing)
         if holds and (due := _due_at_rest(draft, standing)):
-            _launch(draft, profile, gate, ENTRY, due)
+            _launch(draft, profile, gate, ENTRY, due, beside=standing)
         # The copy of an earlier run is kept meanwhile.
         return waiting if standing is runs[0] else None
     failed = sum(run.finished_at is not None for run in runs[runs.index(standing) + 1 :])
@@ -147,7 +147,7 @@ def keep_verified(draft: Draft, profile: Profile, gate: Phase, *, holds: bool) -
     else:
         pause = RETRY_AFTER if failed < MAX_INCONCLUSIVE else RETRY_AT_REST_AFTER
         if holds and _ended_before(draft, newest, pause):
-            _launch(draft, profile, gate, ENTRY, "the last one ended without a verdict")
+            _launch(draft, profile, gate, ENTRY, "the last one ended without a verdict", beside=standing)
         words = (
             f"the verdict of {standing.run_id} could not be repeated: {newest.run_id} ended without one "
             f"({newest.reason}); tried {failed} time(s), again after {pause.seconds} s"
@@ -349,7 +349,16 @@ def give_up_all_but(draft: Draft, gate: Phase) -> None:
             _drop(draft, record, "given up: the migration rolls back")
 
 
-def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str, why: str = "") -> None:
+def _launch(
+    draft: Draft,
+    profile: Profile,
+    gate: Phase,
+    purpose: str,
+    why: str = "",
+    *,
+    beside: VerificationStatus | None = None,
+) -> None:
+    """Launch a run. The one ``beside`` it stays whatever ``keepRuns`` says: a rest holds by it meanwhile."""
     for other in draft.status.verifications:
         if other.finished_at is None and not _goes_beside(profile, other):
             # One run at a time is looked after: ``MigrationStatus.followed_run``.
@@ -366,10 +375,8 @@ def _launch(draft: Draft, profile: Profile, gate: Phase, purpose: str, why: str 
         report=f"{run_id}-verification",
     )
     kept = [*draft.status.verifications, record]
-    standing = _standing(_runs(draft, profile, gate, purpose))
     for run in kept[: -draft.spec.verification.keep_runs]:
-        # A rest holds by its last verdict until there is another.
-        if run is not standing and not _is_kept(draft, run):
+        if run is not beside and not _is_kept(draft, run):
             kept.remove(run)
             draft.act(RemoveVerification(run.run_id, keep_report=False))
     draft.update(verifications=tuple(kept), verification_count=number)
