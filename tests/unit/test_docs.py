@@ -173,6 +173,35 @@ def test_the_yaml_of_a_page_is_what_the_api_server_takes(page: Path) -> None:
             assert list(unknown_fields(document["spec"], SCHEMA["properties"]["spec"], ".spec")) == []
 
 
+COMMAND = r"(?:kubectl|helm|make|python3?|git|cosign|curl|kustomize) (?=[a-z-])"
+"""The start of a command of those that the pages type."""
+
+
+def joined_commands(page: Path) -> list[str]:
+    """Return the lines of code blocks that hold a second command without anything that separates it."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    lines = [line for line in text.splitlines() if line.startswith("    ")]
+    typed = [re.sub(r"#.*|'[^']*'|\"[^\"]*\"", "", line) for line in lines]
+    return [
+        line for line, code in zip(lines, typed, strict=True) if re.search(rf"^ +{COMMAND}[^|;&$(]* {COMMAND}", code)
+    ]
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *sorted(ROOT.glob("*.md")), ROOT / "e2e/README.md"], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_a_line_of_a_code_block_is_one_command(page: Path) -> None:
+    assert joined_commands(page) == []
+
+
+def test_joined_commands_are_seen(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Type:\n\n    kubectl apply -f migration.yaml kubectl -n kafka get kmig\n    helm get values | kubectl apply -f -\n"
+    )
+    assert joined_commands(page) == ["    kubectl apply -f migration.yaml kubectl -n kafka get kmig"]
+
+
 def test_the_readme_shows_the_example() -> None:
     shown = [d for d in yaml_blocks(ROOT / "README.md") if d.get("kind") == crd.KIND]
     assert shown == [yaml.safe_load((ROOT / "examples/env/migration.yaml").read_text())]
