@@ -183,14 +183,6 @@ PASSWORD_LENGTH_PREFIX: Final = "password of length "  # noqa: S105 - marks a le
 _REDACTED: Final = re.compile(r"(sha256:[0-9a-f]{64})(?::(\d{1,9}))?")
 """What replaces a secret in a dump: its hash and its length. Dumps of former versions have no length."""
 
-_SENSITIVE_CONFIG = re.compile(
-    r"password|secret|jaas|credential|token|private|ssl\.keystore\.key$|certificate\.chain$|truststore\.certificates$",
-    re.IGNORECASE,
-)
-_NOT_SENSITIVE_CONFIG = re.compile(
-    r"^(delegation\.token\.(expiry|max\.lifetime)|password\.encoder\.(cipher|key|iterations|keyfactory))", re.IGNORECASE
-)
-
 
 class Entity(NamedTuple):
     """One piece of metadata. It is a tuple because there can be millions."""
@@ -288,11 +280,6 @@ def is_redacted(text: str) -> bool:
 
 def _digest(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def is_sensitive_config(name: str) -> bool:
-    """Return whether a config's value is secret, judged by its name."""
-    return bool(_SENSITIVE_CONFIG.search(name)) and not _NOT_SENSITIVE_CONFIG.search(name)
 
 
 def canonical_json(attributes: Mapping[str, Any]) -> str:

@@ -10,13 +10,14 @@ from contextlib import suppress
 from typing import Any, Final
 
 from kraftbridge.models.objects import section
+from kraftbridge.models.secrecy import SENSITIVE_NAME
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.outside.json_text import parsed_json
 
 REMOVED: Final = "***REMOVED***"
 _SHORTEST: Final = 4
 """Minimum length of a value. A shorter value would match by chance."""
-_SENSITIVE: Final = r"(?:passw(?:or)?d|secret|token|jaas|credential|private.?key|api.?key|keystore\.key|access.?key)"
+_SENSITIVE: Final = f"(?:{SENSITIVE_NAME})"
 _SENSITIVE_KEY: Final = re.compile(_SENSITIVE, re.IGNORECASE)
 _PLAIN_KEYS: Final = frozenset({"username", "scheme", "ca.crt", "tls.crt"})
 _ASSIGNMENT: Final = re.compile(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kraftbridge.models.rehearsal import Stage
+from kraftbridge.models.secrecy import SENSITIVE_NAME
 
 _STAGES: Final = {
     "Now waiting for ZK brokers": Stage.QUORUM_READY,
@@ -130,7 +131,7 @@ def without(secrets: Iterable[str], text: str) -> str:
 HIDDEN: Final = "[hidden]"
 """As ``Password.HIDDEN`` in Kafka."""
 _SECRET_VALUE: Final = re.compile(
-    r"((?:salt|stored_key|server_key|hmac|encryptedPassword|[\w.]*(?:password|secret))"
+    rf"([\w.\-]*(?:{SENSITIVE_NAME})[\w.\-]*"
     r"""["']?\s*[=:]\s*["']?)[^,"'\s}\]]+""",
     re.IGNORECASE,
 )

@@ -14,7 +14,6 @@ from typing import Final
 
 from kraftbridge.exceptions import MetadataError, RehearsalError
 from kraftbridge.metadata.copying import NOTHING_TO_COMPARE
-from kraftbridge.metadata.entities import is_sensitive_config
 from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, read_dump, write_dump
 from kraftbridge.metadata.zookeeper.znodes import Znode
 from kraftbridge.models.metadata_version import level_of
@@ -29,6 +28,7 @@ from kraftbridge.models.rehearsal import (
     TreeSize,
 )
 from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.models.secrecy import is_secret_setting
 from kraftbridge.rehearsal.comparison import TreeComparison, changed_paths, compare_copy
 from kraftbridge.rehearsal.controller_log import COPIED, SYNCED, VERSION, ControllerLog, without
 from kraftbridge.rehearsal.processes import (
@@ -223,7 +223,7 @@ class _Rehearsal:
         self._look_at_the_result(zookeeper_port)
 
     def _noting_secrets(self, znodes: Iterable[Znode]) -> Iterator[Znode]:
-        own = (value for name, value in self.options.settings.items() if is_sensitive_config(name))
+        own = (value for name, value in self.options.settings.items() if is_secret_setting(name))
         self.secrets.update(value for value in own if len(value) >= _SHORTEST_SECRET)
         for znode in znodes:
             self.secrets.update(value for value in secrets_in(znode) if len(value) >= _SHORTEST_SECRET)

@@ -20,9 +20,9 @@ from typing import Final
 
 from kraftbridge.exceptions import RehearsalError
 from kraftbridge.metadata.copying import is_krafts
-from kraftbridge.metadata.entities import is_sensitive_config
 from kraftbridge.metadata.zookeeper.znodes import MAXIMUM_INT32, SCRAM_MECHANISMS, ZOOKEEPERS_OWN, Znode, is_below
 from kraftbridge.models.rehearsal import TreeSize
+from kraftbridge.models.secrecy import is_secret_setting
 from kraftbridge.outside.json_text import parsed_json
 
 _OF_THE_QUORUM: Final = frozenset({"/controller", "/migration"})
@@ -210,7 +210,7 @@ def secrets_in(znode: Znode) -> Iterator[str]:
             if name in SCRAM_MECHANISMS:
                 secret_parts = (part for part in str(value).split(",") if not part.startswith("iterations"))
                 yield from (part.partition("=")[2] for part in secret_parts)
-            elif is_sensitive_config(name):
+            elif is_secret_setting(name):
                 yield str(value)
 
 

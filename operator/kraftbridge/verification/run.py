@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.copying import NOTHING_TO_COMPARE
-from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX, is_sensitive_config
+from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts, Secrecy
 from kraftbridge.models.report import (
@@ -32,6 +32,7 @@ from kraftbridge.models.report import (
     Verdict,
     VerificationRequest,
 )
+from kraftbridge.models.secrecy import is_secret_setting
 from kraftbridge.verification.compare.places import Comparison, Copy, Flagged, compare
 from kraftbridge.verification.inputs import Inputs
 from kraftbridge.verification.sources.brokers import BrokerServedSource
@@ -99,7 +100,7 @@ def _attributes(kind: EntityKind, objects: Mapping[str, dict[str, Any]]) -> list
         values = {place: _shown(attributes, name) for place, attributes in objects.items()}
         if len(set(values.values())) == 1:
             continue
-        if configs and (is_sensitive_config(name) or any(map(_is_marked, values.values()))):
+        if configs and (is_secret_setting(name) or any(map(_is_marked, values.values()))):
             values = {place: _without_secret(value) for place, value in values.items()}
         result.append(AttributeDifference(name=name, values=values))
     return result[:_MAXIMUM_ATTRIBUTES]

@@ -15,7 +15,6 @@ from kraftbridge.metadata.entities import (
     EncodedPassword,
     Form,
     Secrets,
-    is_sensitive_config,
     looks_encoded,
     number,
     read_encoder_secret,
@@ -36,6 +35,7 @@ from kraftbridge.models.entities import (
     topic_of_partition_key,
 )
 from kraftbridge.models.observation import MigrationZnode
+from kraftbridge.models.secrecy import is_secret_setting
 from kraftbridge.verification.sources.rows import ZooKeeperPlan
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata"
@@ -408,7 +408,7 @@ def test_the_migration_znode():
     ],
 )
 def test_sensitive_names(name, sensitive):
-    assert is_sensitive_config(name) is sensitive
+    assert is_secret_setting(name) is sensitive
 
 
 def test_connect_strings():

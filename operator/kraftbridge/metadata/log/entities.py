@@ -17,7 +17,7 @@ from kraftbridge.metadata.entities import (
     Form,
     Secrets,
     canonical_json,
-    is_sensitive_config,
+    is_password_config,
     looks_encoded,
     number,
     uuid_text,
@@ -39,6 +39,7 @@ from kraftbridge.models.entities import (
     scram_key,
     topic_of_partition_key,
 )
+from kraftbridge.models.secrecy import is_secret_setting
 
 _ROWS: Final = 50_000
 _UNORDERED: Final = frozenset({"endPoints", "features", "logDirs"})
@@ -183,11 +184,12 @@ def _plain(value: Any) -> Any:
 
 def _config_value(kind: EntityKind, name: str, value: str, secrets: Secrets, *, whole: bool) -> str:
     is_encoded = kind is EntityKind.BROKER_CONFIG and looks_encoded(value)
-    if not is_encoded and not is_sensitive_config(name):
+    if not is_encoded and not is_secret_setting(name):
         return value
-    if whole or kind is not EntityKind.BROKER_CONFIG:
-        return secrets.hashed(value)
-    return ENCODED_MARK + secrets.hashed(value) if is_encoded else secrets.password(value)
+    if is_encoded and not whole:
+        return ENCODED_MARK + secrets.hashed(value)
+    is_password = kind is EntityKind.BROKER_CONFIG and is_password_config(name)
+    return secrets.password(value) if is_password and not whole else secrets.hashed(value)
 
 
 def partition_columns(

@@ -35,7 +35,7 @@ from kazoo.exceptions import UnimplementedError as NotServedError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from kraftbridge.exceptions import DumpFormatError, InvalidSpecError, UndecodableZnodeError, ZooKeeperUnavailableError
-from kraftbridge.metadata.entities import is_sensitive_config, redacted
+from kraftbridge.metadata.entities import redacted
 from kraftbridge.metadata.zookeeper.session import Retries, TlsFiles, ZooKeeperCredentials, new_session
 from kraftbridge.metadata.zookeeper.znodes import (
     MIGRATION_PATH,
@@ -47,6 +47,7 @@ from kraftbridge.metadata.zookeeper.znodes import (
 )
 from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.models.secrecy import is_secret_setting
 from kraftbridge.outside.json_text import parsed_json
 
 _INT = struct.Struct("!i")
@@ -555,7 +556,7 @@ def redacted_data(path: str, data: bytes | None) -> bytes | None:
                 config[name] = ",".join(_redacted_pair(part, "=", _SECRET_SCRAM_FIELDS) for part in value.split(","))
             elif "encryptedPassword:" in value:
                 config[name] = ",".join(_redacted_pair(part, ":", ("encryptedPassword",)) for part in value.split(","))
-            elif is_sensitive_config(name):
+            elif is_secret_setting(name):
                 config[name] = redacted(value)
         return json.dumps(body, separators=(",", ":")).encode()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -22,7 +22,6 @@ from kraftbridge.metadata.entities import (
     canonical_json,
     is_password_config,
     is_redacted,
-    is_sensitive_config,
     looks_encoded,
     number,
     partition_value,
@@ -31,6 +30,7 @@ from kraftbridge.metadata.entities import (
 from kraftbridge.models.config_values import java_double
 from kraftbridge.models.entities import EntityKind, acl_key, desanitized, partition_key, quota_key, scram_key
 from kraftbridge.models.observation import MigrationZnode
+from kraftbridge.models.secrecy import is_secret_setting
 from kraftbridge.outside.json_text import parsed_json
 
 MIGRATION_PATH: Final = "/migration"
@@ -105,7 +105,7 @@ def znode_entities(
             yield _broker(path, identity, data, offset)
         case ["config", "topics", topic]:
             values = {
-                name: secrets.hashed(value) if is_sensitive_config(name) else value
+                name: secrets.hashed(value) if is_secret_setting(name) else value
                 for name, value in config_values(path, data).items()
             }
             yield from _configs(EntityKind.TOPIC_CONFIG, topic, values, offset)
@@ -202,7 +202,9 @@ def _broker_config(path: str, name: str, value: str, secrets: Secrets, encoder_s
             if encoder_secret is None or not secrets.compare_passwords:
                 return password_length(encoded.length)
             return secrets.password(encoded.decoded(encoder_secret))
-        return secrets.password(value) if is_sensitive_config(name) else value
+        if is_password_config(name):
+            return secrets.password(value)
+        return secrets.hashed(value) if is_secret_setting(name) else value
     except PasswordDecodingError as error:
         raise UndecodableZnodeError(f"{path}: config {name}: {error}") from error
 

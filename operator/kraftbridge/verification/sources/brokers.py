@@ -22,7 +22,6 @@ from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.entities import (
     Entity,
     canonical_json,
-    is_sensitive_config,
     served_partition_value,
     uuid_text,
 )
@@ -30,6 +29,7 @@ from kraftbridge.metadata.log.image import scram_mechanism
 from kraftbridge.models.config_values import ConfigType, canonical_values
 from kraftbridge.models.entities import EntityKind, partition_key, scram_key
 from kraftbridge.models.report import BrokerAccess
+from kraftbridge.models.secrecy import is_secret_setting
 from kraftbridge.verification.quorum import NodeUnavailableError, connected, read_security
 from kraftbridge.verification.sources.rows import (
     SCHEMA_DDL,
@@ -149,7 +149,7 @@ class ServedBroker:
             ("", CLUSTER_DEFAULT, _DYNAMIC_DEFAULT_BROKER_CONFIG),
         ):
             configs = self._configs(_BROKER_RESOURCE, [name], source).get(name, {})
-            plain = {config: value for config, value in configs.items() if not is_sensitive_config(config)}
+            plain = {config: value for config, value in configs.items() if not is_secret_setting(config)}
             if plain:
                 yield Entity(EntityKind.BROKER_CONFIG, key, canonical_json(plain), -1)
 
