@@ -27,3 +27,8 @@ def variables_of(container: Mapping[str, Any] | None) -> dict[str, Mapping[str, 
     gets the later one (``kubelet`` passes both on, in their order).
     """
     return {entry["name"]: entry for entry in entries(container, "env")}
+
+
+def version_of(content: Mapping[str, Any]) -> str:
+    """Return the UID and resourceVersion of an object: equal ones have equal content."""
+    return f"{content['metadata']['uid']}/{content['metadata']['resourceVersion']}"

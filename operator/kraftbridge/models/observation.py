@@ -25,7 +25,7 @@ from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import ZkMigrationState
 from kraftbridge.models.rehearsal import RehearsalResult
 from kraftbridge.models.report import VerdictSummary
-from kraftbridge.models.status import ChangedField, GuardedStatefulSet, KeptCopy, ZooKeeperBehind
+from kraftbridge.models.status import ChangedField, GuardedStatefulSet, KeptCopy, SeenSecret, ZooKeeperBehind
 from kraftbridge.models.survey import Survey
 from kraftbridge.models.survey import Unobserved as Unobserved  # noqa: PLC0414 - the rest of the package knows it from here
 
@@ -291,8 +291,8 @@ class ControllersWorkload:
     None if it could not be read."""
     config_writer: str = ""
     """Last writer of that ConfigMap other than the operator, as text for a message."""
-    credentials: Mapping[str, str] = field(default_factory=dict)
-    """Fingerprint of each Secret that a controller reads when it starts, by name.
+    secrets: Mapping[str, SeenSecret] = field(default_factory=dict)
+    """Secrets that a controller reads when it starts, by name.
     A Secret that is absent, as while it is replaced, is left out."""
     missing: tuple[str, ...] = ()
     """``Kind/name`` of the objects beside the StatefulSet that do not exist; read every few seconds."""
@@ -300,6 +300,11 @@ class ControllersWorkload:
     """UID of each voter's PersistentVolumeClaim that exists; None if they were not read."""
     left: tuple[PodState, ...] = ()
     """Pods of this attempt's controllers that no StatefulSet owns."""
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """Fingerprint of each of `secrets`, by name."""
+        return {name: seen.fingerprint for name, seen in self.secrets.items()}
 
 
 # ------------------------------------------------------------------------------------------------ ZooKeeper

@@ -587,6 +587,15 @@ class ControllersChange(StatusModel):
     """The controller that did not come back, and the reason. The operator gave it ``before`` again."""
 
 
+class SeenSecret(StatusModel):
+    """What the operator last saw of a Secret that the controllers read when they start."""
+
+    version: str
+    """UID and resourceVersion of the Secret."""
+    fingerprint: str
+    """Keyed fingerprint of its data at this version. It holds for the version, even if its key is lost."""
+
+
 class ControllersStatus(StatusModel):
     """The controllers that the operator created."""
 
@@ -601,6 +610,8 @@ class ControllersStatus(StatusModel):
     False once every voter was formatted, because a voter with a blank volume can elect a leader that lacks records."""
     volume_uids: dict[str, str] = {}
     """UID of each voter's PersistentVolumeClaim, by node id."""
+    secrets: dict[str, SeenSecret] = {}
+    """Secrets that the controllers read when they start, by name."""
     rendered: RenderedControllers | None = None
     """Configuration from which the objects are rendered.
     Unset until the voters are formatted; ``spec.controllers`` applies until then."""

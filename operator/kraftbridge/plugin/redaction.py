@@ -68,7 +68,8 @@ def _without_value(match: re.Match[str]) -> str:
     key = match["key"]
     value = match["value"]
     # Names of Secrets and empty structures are not secret, and are needed for support.
-    if _REFERENCE_KEYS.search(key) and ":" in match["is"]:
+    # The name of a field of Kubernetes has no dot, that of a setting has.
+    if "." not in key and _REFERENCE_KEYS.search(key) and ":" in match["is"]:
         return match[0]
     tail = "," if value.endswith(",") else ""
     return f"{key}{match['is']}{REMOVED}{tail}"

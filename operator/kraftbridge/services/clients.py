@@ -9,7 +9,7 @@ import base64
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NoReturn, Protocol
+from typing import Final, Literal, NoReturn, Protocol
 
 from kraftbridge.builders import names
 from kraftbridge.builders.broker_overlays import parse_properties
@@ -18,7 +18,7 @@ from kraftbridge.exceptions import ActionError, InvalidSpecError, ObservationErr
 from kraftbridge.kafka.client import inlined, resolve, resolve_all
 from kraftbridge.metadata.log.files import LogFiles, RemoteLogFiles
 from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
-from kraftbridge.models.objects import section
+from kraftbridge.models.objects import section, version_of
 from kraftbridge.models.phase import Part
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.outside import bounds
@@ -287,16 +287,12 @@ def credentials_version(
             secret = kubernetes.get("v1", "Secret", namespace, name)
             if secret is None:
                 return None
-            versions.append(_version(secret))
+            versions.append(version_of(secret))
     if spec.controllers.listener.generate:
         issued = kubernetes.get("v1", "Secret", namespace, names.issued_listener_secret(controllers))
         if issued is not None:
-            versions.append(_version(issued))
+            versions.append(version_of(issued))
     return tuple(versions)
-
-
-def _version(secret: Mapping[str, Any]) -> str:
-    return f"{secret['metadata']['uid']}/{secret['metadata']['resourceVersion']}"
 
 
 def secret_text(kubernetes: ReadPort, namespace: str, name: str) -> dict[str, str]:

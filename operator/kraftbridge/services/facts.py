@@ -19,9 +19,9 @@ from kraftbridge.builders.controllers import ControllersFacts, listener_secrets
 from kraftbridge.builders.pods import PodDefaults
 from kraftbridge.config import Settings
 from kraftbridge.models.issued import IssuedListener
-from kraftbridge.models.objects import entries, section, variables_of
+from kraftbridge.models.objects import entries, section, variables_of, version_of
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import MigrationStatus, controllers_name
+from kraftbridge.models.status import MigrationStatus, SeenSecret, controllers_name
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_secrets, original_state
 from kraftbridge.services.answers import Answer, Answers
@@ -50,7 +50,7 @@ class Facts:
         self._settings = settings
         self._kept: Answers[str, dict[str, KeptOriginal]] = Answers()
         """By UID of the migration: the recorded states by StatefulSet."""
-        self._credentials: dict[str, Answer[dict[str, str]]] = {}
+        self._secrets: dict[str, Answer[dict[str, SeenSecret]]] = {}
         """By UID of the migration: the fingerprints of the Secrets."""
         self._issued: Answers[str, IssuedListener] = Answers()
         """By UID of the migration: the Secrets of the controllers' listener."""
@@ -94,7 +94,7 @@ class Facts:
     def forget(self, uid: str) -> None:
         """Remove the cached states of one migration."""
         self._kept.forget(uid)
-        self._credentials.pop(uid, None)
+        self._secrets.pop(uid, None)
         self._issued.forget(uid)
 
     def kept(self, identity: Identity, status: MigrationStatus, name: str) -> KeptOriginal | None:
@@ -184,18 +184,22 @@ class Facts:
         # The settings that the brokers run with are more reliable than a template.
         if rendered is None:
             settings |= status.broker_settings
-            return replace(facts, broker_settings=settings, credentials=self.credentials(identity, spec, status))
+            seen = self.secrets(identity, spec, status)
+            fingerprints = {name: secret.fingerprint for name, secret in seen.items()}
+            return replace(facts, broker_settings=settings, credentials=fingerprints)
         shared = rendered.broker_settings
         settings |= status.broker_settings if shared is None else shared
         return replace(facts, broker_settings=settings, credentials=rendered.credentials, restored=rendered.restored)
 
-    def credentials(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> dict[str, str]:
-        """Return a fingerprint of each Secret that the controllers read when they start, by name.
+    def secrets(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> dict[str, SeenSecret]:
+        """Return the version and a fingerprint of each Secret that the controllers read when they start, by name.
 
         Secrets that do not exist are left out.
 
         A status is less protected than a Secret, and a plain hash of a password can be guessed.
         So the key is the token of the controllers' log servers.
+        Somebody can delete it, and another one takes its place.
+        So a Secret of which the status has this version keeps its fingerprint.
         The answer is at most `CREDENTIALS_SECONDS` old.
 
         Raises
@@ -216,21 +220,25 @@ class Facts:
             return {}
         asked = (sorted(secrets), status.attempt)
         now = time.monotonic()
-        answer = self._credentials.get(identity.uid)
+        answer = self._secrets.get(identity.uid)
         if answer is not None and answer.holds(CREDENTIALS_SECONDS, asked):
             return answer.value
         access = self.kubernetes.get("v1", "Secret", identity.namespace, names.log_access_secret(name))
         if access is None:
             return {}  # it is created before the controllers
         key = base64.b64decode(access["data"]["token"])
-        fingerprints = {}
+        known = {} if status.controllers is None else status.controllers.secrets
+        seen = {}
         for secret_name in sorted(secrets):
             secret = self.kubernetes.get("v1", "Secret", identity.namespace, secret_name)
-            if secret is not None:
-                text = json.dumps(section(secret, "data"), sort_keys=True)
-                fingerprints[secret_name] = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:16]
-        self._credentials[identity.uid] = Answer(fingerprints, asked, now)
-        return fingerprints
+            if secret is None:
+                continue
+            before = known.get(secret_name)
+            if before is None or before.version != version_of(secret):
+                before = _seen(secret, key)
+            seen[secret_name] = before
+        self._secrets[identity.uid] = Answer(seen, asked, now)
+        return seen
 
     def issued(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, now: datetime
@@ -271,3 +279,9 @@ class Facts:
             pod_defaults=self.pod_defaults(identity.namespace, spec),
             minimum_batch_size=status.rehearsal.minimum_batch_size if status.rehearsal is not None else None,
         )
+
+
+def _seen(secret: Object, key: bytes) -> SeenSecret:
+    text = json.dumps(section(secret, "data"), sort_keys=True)
+    fingerprint = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:16]
+    return SeenSecret(version=version_of(secret), fingerprint=fingerprint)

@@ -165,10 +165,15 @@ def test_a_redacted_value_that_kafka_keeps_in_plain_text_is_compared_like_the_or
 
 
 def test_a_value_that_was_redacted_without_its_length_is_unknown_unless_values_are_compared():
-    data = json.dumps({"version": 1, "config": {"ldap.bind.password": "sha256:" + "0" * 64}}).encode()
+    data = json.dumps({"version": 1, "config": {"ssl.key.password": "sha256:" + "0" * 64}}).encode()
     with pytest.raises(UndecodableZnodeError, match="without its length"):
         list(znode_entities("/config/brokers/1", data, 0, Secrets(b"test")))
     assert list(znode_entities("/config/brokers/1", data, 0, Secrets(b"test", compare_passwords=True), SECRET))
+
+
+def test_a_value_that_brokers_do_not_encrypt_needs_no_length():
+    data = json.dumps({"version": 1, "config": {"ldap.bind.password": "sha256:" + "0" * 64}}).encode()
+    assert list(znode_entities("/config/brokers/1", data, 0, Secrets(b"test")))
 
 
 def test_a_written_dump_reads_back(tmp_path):
@@ -405,6 +410,15 @@ def test_the_migration_znode():
         ("delegation.token.expiry.time.ms", False),
         ("password.encoder.iterations", False),
         ("password.encoder.secret", True),
+        ("listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config", True),
+        ("listener.name.sasl_ssl.plain.connections.max.reauth.ms", False),
+        ("sasl.oauthbearer.token.endpoint.url", False),
+        ("delegation.token.master.key", True),
+        ("producer_byte_rate", False),
+        ("vendor.api.key", True),
+        ("vendor.access.key", True),
+        ("ldap.bind.passwd", True),
+        ("vendor.anything", True),
     ],
 )
 def test_sensitive_names(name, sensitive):

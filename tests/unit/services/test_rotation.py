@@ -11,7 +11,7 @@ from tests.support.observations import spec
 
 from kraftbridge.builders import names
 from kraftbridge.config import Settings
-from kraftbridge.models.status import MigrationStatus, controllers_name
+from kraftbridge.models.status import ControllersStatus, MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import facts as facts_module
 from kraftbridge.services.facts import Facts
@@ -30,8 +30,10 @@ def test_the_fingerprint_of_a_secret_follows_its_data_and_nothing_else(monkeypat
     listener = spec().controllers.listener.model_copy(update={"secret_name": "listener"})
     wanted = spec().model_copy(update={"controllers": spec().controllers.model_copy(update={"listener": listener})})
 
+    status = MigrationStatus()
+
     def seen() -> dict[str, str]:
-        return facts.credentials(identity, wanted, MigrationStatus())
+        return {name: secret.fingerprint for name, secret in facts.secrets(identity, wanted, status).items()}
 
     kubernetes.create(secret("listener", password="one"))
     assert seen() == {}, "without a key a fingerprint could be guessed"
@@ -46,3 +48,23 @@ def test_the_fingerprint_of_a_secret_follows_its_data_and_nothing_else(monkeypat
     assert seen()["listener"] != first["listener"]
     kubernetes.delete("v1", "Secret", "kafka", "listener")
     assert seen() == {}, "a Secret that is being replaced is not a change"
+
+
+def test_a_lost_key_changes_no_fingerprint_of_a_secret_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody deletes the Secrets of the log servers, and another token takes their place."""
+    monkeypatch.setattr(facts_module, "CREDENTIALS_SECONDS", 0.0)
+    kubernetes, identity = FakeKubernetes(Clock()), Identity("kafka", "demo", "uid-1", 1)
+    facts = Facts(kubernetes, Settings(operator_image="operator:test"))
+    listener = spec().controllers.listener.model_copy(update={"secret_name": "listener"})
+    wanted = spec().model_copy(update={"controllers": spec().controllers.model_copy(update={"listener": listener})})
+    name = controllers_name("demo", "uid-1", 1)
+    kubernetes.create(secret("listener", password="one"))
+    kubernetes.create(secret(names.log_access_secret(name), token="t" * 32))
+    first = facts.secrets(identity, wanted, MigrationStatus())
+    status = MigrationStatus(controllers=ControllersStatus(name=name, node_ids=(3000,), secrets=first), attempt=1)
+    kubernetes.delete("v1", "Secret", "kafka", names.log_access_secret(name))
+    kubernetes.create(secret(names.log_access_secret(name), token="u" * 32))
+    assert facts.secrets(identity, wanted, MigrationStatus()) != first, "the key is another one"
+    assert facts.secrets(identity, wanted, status) == first
+    kubernetes.merge_patch("v1", "Secret", "kafka", "listener", {"data": secret("listener", password="two")["data"]})
+    assert facts.secrets(identity, wanted, status)["listener"].fingerprint != first["listener"].fingerprint

@@ -436,6 +436,7 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
     status = draft.status.controllers
     if status is None or status.format_allowed:
         return None  # `replace_outdated_controllers` replaces unformatted voters all at once
+    status = _record_secrets(draft, status)
     wanted = _wanted(draft, status)
     change = status.change
     if status.rendered is None or (change is None and _only_names_secrets(wanted, status.rendered)):
@@ -501,6 +502,16 @@ def _wanted(step: StepContext, status: ControllersStatus) -> RenderedControllers
         if last.broker_settings is None:
             shared = None
     return RenderedControllers.of(tuned_controllers(step.spec, step.status), credentials, step.spec.pods, shared)
+
+
+def _record_secrets(draft: Draft, status: ControllersStatus) -> ControllersStatus:
+    """Record the Secrets that are seen now, and return the controllers' status."""
+    workload = draft.observation.controllers
+    if isinstance(workload, Unobserved) or workload.secrets.items() <= status.secrets.items():
+        return status
+    recorded = status.model_copy(update={"secrets": {**status.secrets, **workload.secrets}})
+    draft.update(controllers=recorded)
+    return recorded
 
 
 def _only_names_secrets(wanted: RenderedControllers, rendered: RenderedControllers) -> bool:

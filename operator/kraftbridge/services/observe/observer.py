@@ -338,7 +338,7 @@ class Observer:
             volume_uids=uids,
             migration_flag=workloads.migration_flag(rendered),
             config_writer=workloads.written_by(rendered),
-            credentials=self._facts.credentials(identity, spec, status),
+            secrets=self._facts.secrets(identity, spec, status),
             missing=missing,
             claims=claims,
             left=left,
