@@ -463,7 +463,8 @@ def run_finalizing_phase(draft: Draft) -> Outcome:
     controllers.keep_controllers(draft, ControllerMode.FINAL)
     rolls.reassert_brokers(draft, BrokerMode.KRAFT)
     return (
-        _reassert_templates(draft)
+        rolls.reconcile_controllers_in_trouble(draft)
+        or _reassert_templates(draft)
         or controllers.finish_controller_restart(draft, ControllerMode.FINAL)
         or _restart_controllers(draft)
         or _begin_verifying(draft, Profile.REPLICAS, Phase.COMPLETED)

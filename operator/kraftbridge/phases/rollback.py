@@ -113,7 +113,8 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
     if _kraft_leads(draft):
         rolls.give_up_change(draft)
     return (
-        _finish_or_drop_restart(draft)
+        _restore_controllers_in_trouble(draft)
+        or _finish_or_drop_restart(draft)
         or _ensure_originals(draft)
         or _take_brokers_from_kraft(draft)
         or _ensure_controllers_stopped(draft, zookeeper)
@@ -128,6 +129,12 @@ def run_rolling_back_phase(draft: Draft) -> Outcome:
 
 def _kraft_leads(step: StepContext) -> bool:
     return not gates.controllers_gone(step) and not without_controller(step.status)
+
+
+def _restore_controllers_in_trouble(draft: Draft) -> Wait | None:
+    if not _kraft_leads(draft) or is_isolating(draft.status):
+        return None
+    return rolls.reconcile_controllers_in_trouble(draft)
 
 
 def _ensure_originals(draft: Draft) -> Wait | None:
@@ -289,7 +296,7 @@ def _soon(message: str) -> Wait:
 def _repeat_stop(draft: Draft) -> Wait | None:
     """Repeat a recorded stop of the controllers.
 
-    Return None when none is recorded, or it is older than `STOP_REPEATED_FOR`.
+    Return None when none is recorded. One that is older than `STOP_REPEATED_FOR` is forgotten.
     """
     controllers = draft.status.controllers
     workload = draft.observation.controllers
@@ -307,10 +314,21 @@ def _repeat_stop(draft: Draft) -> Wait | None:
         )
     if not stateful_set.deleting:
         if observed.age(draft, observed.rollback_record(draft.status).controllers_stopped_at) > STOP_REPEATED_FOR:
-            draft.update(rollback=None)
-            return None
+            return _forget_stop(draft, controllers)
         draft.act(_stop(draft, controllers))
     return _soon(f"the controllers are stopping{observed.because(draft.failure())}")
+
+
+def _forget_stop(draft: Draft, controllers: ControllersStatus) -> Wait:
+    """Forget a stop that did not happen. Controllers that are isolated stay so, and are followed from now on."""
+    record = None
+    if controllers.mode is ControllerMode.ISOLATED:
+        # Nothing was added to the log meanwhile, and the time in which they must mirror it begins again.
+        record = observed.rollback_record(draft.status).model_copy(
+            update={"controllers_stopped_at": None, "isolated_at": draft.now}
+        )
+    draft.update(rollback=record)
+    return _soon(f"the controllers were not stopped in {STOP_REPEATED_FOR.seconds} s; it is decided anew")
 
 
 def _stop_controllers(draft: Draft, zookeeper: ZooKeeperState) -> Wait:
@@ -477,8 +495,15 @@ def end_isolation(draft: Draft) -> Wait | None:
 def _end_isolation(draft: Draft, controllers: ControllersStatus) -> Wait | None:
     """Return controllers whose isolation was given up to the port that the brokers know."""
     stateful_set = observed.controllers_set(draft)
-    if stateful_set is None or controllers.mode is ControllerMode.ISOLATED:
+    if stateful_set is None:
         return None
+    if controllers.mode is ControllerMode.ISOLATED:
+        # It is recorded when the stop is not to be verified (`acceptLoss`). Otherwise the record was lost.
+        if is_isolating(draft.status):
+            return None
+        return _give_up_isolation(
+            draft, controllers, "Nothing is known of the isolation; the controllers return to the brokers"
+        )
     configurations = (stateful_set.configuration, *(pod.configuration for pod in stateful_set.pods))
     if not any(name.startswith(f"{ControllerMode.ISOLATED}-") for name in configurations):
         return None
@@ -488,7 +513,8 @@ def _end_isolation(draft: Draft, controllers: ControllersStatus) -> Wait | None:
 def _restart_controllers_in(draft: Draft, controllers: ControllersStatus, mode: ControllerMode) -> Wait | None:
     """Apply ``mode`` and restart all controllers at once, because voters on different ports make no quorum.
 
-    Return None once all are Ready.
+    Return None once none runs another mode, and all are Ready.
+    In isolation the majority is enough: it holds every record that was ever committed (KIP-595).
     """
     stateful_set = observed.controllers_set(draft)
     prefix = f"{mode}-"
@@ -499,7 +525,10 @@ def _restart_controllers_in(draft: Draft, controllers: ControllersStatus, mode: 
         return _soon(f"the controllers' objects are being applied ({mode})")
     others = [pod for pod in stateful_set.pods if not pod.configuration.startswith(prefix)]
     restarts.restart_controllers(draft, others, AT_ONCE_SECONDS)
-    if others or observed.down(stateful_set.pods) or len(stateful_set.pods) != len(controllers.node_ids):
+    total = len(controllers.node_ids)
+    wanted = total // 2 + 1 if mode is ControllerMode.ISOLATED else total
+    ready = sum(pod.ready and not pod.deleting for pod in stateful_set.pods)
+    if others or ready < wanted:
         return _soon(f"the controllers restart ({mode})")
     return None
 

@@ -444,6 +444,8 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
         return None
     if change is None and wanted == status.rendered:
         return None
+    if (mending := reconcile_controllers_in_trouble(draft)) is not None:
+        return mending
     operation = draft.status.operation
     if operation is None and (blocked := certificates.roll_blocker(draft)) is not None:
         return blocked
@@ -465,15 +467,50 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
     return _roll_change(draft, status, change, stateful_set)
 
 
-def _roll_change(
-    draft: Draft, status: ControllersStatus, change: ControllersChange, stateful_set: StatefulSetState
-) -> Wait | None:
-    """Take the next step of a recorded change while no voter restarts."""
+def reconcile_controllers_in_trouble(draft: Draft) -> Wait | None:
+    """Give the corrected ``spec.controllers`` to voters that do not run: it stops nothing, so it is safe in any phase.
+
+    Return None when every voter runs, or nothing was corrected.
+    """
+    status = draft.status.controllers
+    stateful_set = observed.controllers_set(draft)
+    if status is None or status.format_allowed or status.rendered is None or stateful_set is None:
+        return None
+    if not any(pod.trouble for pod in _down_and_staying(stateful_set)):
+        return None
+    change = status.change
+    wanted = _wanted(draft, status)
+    if wanted != (status.rendered if change is None else change.to):
+        _stop_following_controller(draft)
+        return _begin(draft, status, wanted)
+    if change is None or change.failed:
+        return None
+    return _configure_change(draft, status, stateful_set)
+
+
+def _configure_change(draft: Draft, status: ControllersStatus, stateful_set: StatefulSetState) -> Wait | None:
+    """Bring a recorded change to the objects, and to the voters that are down; return None once both have it."""
     if stateful_set.drift or not stateful_set.observed:
         draft.act(ApplyControllers(status.mode, status.format_allowed))
         return Wait("the changed spec.controllers is being applied to the controllers' objects")
     if _replace_pods_that_are_down(draft, stateful_set):
         return Wait("a controller that is down on an outdated configuration is being replaced")
+    return None
+
+
+def _stop_following_controller(draft: Draft) -> None:
+    """Forget the restart of a controller: its configuration is another one from now on."""
+    operation = draft.status.operation
+    if operation is not None and operation.kind is OperationKind.RESTART_CONTROLLER:
+        draft.update(operation=None)
+
+
+def _roll_change(
+    draft: Draft, status: ControllersStatus, change: ControllersChange, stateful_set: StatefulSetState
+) -> Wait | None:
+    """Take the next step of a recorded change while no voter restarts."""
+    if (waiting := _configure_change(draft, status, stateful_set)) is not None:
+        return waiting
     if change.failed:
         return _wait_failed(change)
     if draft.status.operation is not None:
@@ -528,11 +565,13 @@ def _only_names_secrets(wanted: RenderedControllers, rendered: RenderedControlle
 def give_up_change(draft: Draft) -> None:
     """Render the controllers from the old spec again during a rollback.
 
-    Those that are down on the new one are replaced.
+    Those that are down on the new one are replaced. A change that the rollback began stays.
     """
     status = draft.status.controllers
     stateful_set = observed.controllers_set(draft)
     if status is None or status.change is None or stateful_set is None:
+        return
+    if draft.status.history and status.change.started_at >= draft.status.history[-1].entered_at:
         return
     if status.change.failed:
         _restore_former(draft, status, stateful_set)
