@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,8 +52,9 @@ class Pod:
 
 
 def controller_pod(tmp_path: Path, tools: str = "/opt/kafka/bin", ending: str = ".sh") -> Pod:
-    """Return a pod whose Kafka scripts record their arguments."""
+    """Return a new pod whose Kafka scripts record their arguments. Its claim may have been used before."""
     made = Pod(tmp_path)
+    shutil.rmtree(tmp_path / "tmp", ignore_errors=True)
     made.write(f"{tools}/kafka-run-class{ending}", "#!/bin/bash\n")
     made.write(f"{tools}/kafka-storage{ending}", f'#!/bin/bash\nprintf "%s\\n" "$@" > {tmp_path}/format.args\n')
     made.write(f"{tools}/kafka-server-start{ending}", f"#!/bin/bash\nenv > {tmp_path}/server.env\n")

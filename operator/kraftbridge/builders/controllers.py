@@ -76,14 +76,25 @@ _SCRIPT = """set -eu
 if [ -z "$tools" ]; then echo "@NO_KAFKA@; set spec.controllers.image to one of Kafka 3.9"; exit 1; fi
 # The image's own directory of logs may belong to another user.
 export LOG_DIR=/tmp/kafka-logs
+# A pod keeps the configuration with which it began: a restarted container must not try one that is being rolled out.
+own=/tmp/configuration
+if [ ! -d $own ]; then
+  rm -rf $own.new
+  mkdir $own.new
+  cp /etc/kraftbridge/controller.properties $own.new
+  if [ -f /etc/kraftbridge-listener/listener.properties ]; then
+    cp /etc/kraftbridge-listener/listener.properties $own.new
+  fi
+  mv $own.new $own
+fi
 properties=/tmp/controller.properties
-{ cat /etc/kraftbridge/controller.properties; echo "node.id=$NODE_ID"; } > $properties
+{ cat $own/controller.properties; echo "node.id=$NODE_ID"; } > $properties
 if [ -n "${PASSWORD_ENCODER_SECRET:-}" ]; then
   # Properties.load takes a backslash for the beginning of an escape.
   printf 'password.encoder.secret=%s\\n' "$(printf '%s' "$PASSWORD_ENCODER_SECRET" | sed 's/\\\\/&&/g')" >> $properties
 fi
 # Of two lines for one setting the later one counts: listener.properties overrides what follows from the certificates.
-for given in /etc/kraftbridge-credentials/listener /etc/kraftbridge-listener; do
+for given in /etc/kraftbridge-credentials/listener $own; do
   if [ -f $given/listener.properties ]; then { cat $given/listener.properties; echo; } >> $properties; fi
 done
 zookeeper=/etc/kraftbridge-zookeeper

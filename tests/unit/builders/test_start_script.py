@@ -125,3 +125,36 @@ def test_the_users_listener_settings_come_after_those_of_the_certificate(pod: Po
     pod.start()
     assert pod.properties()["a"] == "user", "Properties.load takes the last of two lines"
     assert pod.properties()["b"] == "certificate"
+
+
+def change_spec(pod: Pod) -> None:
+    """Write what the operator and the user write when ``spec.controllers`` or its Secret changes."""
+    pod.write("/etc/kraftbridge/controller.properties", "process.roles=controller\nmetadata.log.segment.bytes=not-a-number\n")
+    pod.write("/etc/kraftbridge-listener/listener.properties", "a=new")
+
+
+def test_a_container_that_restarts_keeps_the_configuration_with_which_its_pod_began(pod: Pod) -> None:
+    """Out of memory or a lost node: another configuration is tried voter by voter, not by accident."""
+    pod.write("/etc/kraftbridge-listener/listener.properties", "a=old")
+    pod.start()
+    before = pod.properties()
+    change_spec(pod)
+    pod.start()
+    assert pod.properties() == before
+    assert before["a"] == "old"
+
+
+def test_a_new_pod_takes_the_new_configuration(pod: Pod) -> None:
+    pod.start()
+    change_spec(pod)
+    controller_pod(pod.root)
+    change_spec(pod)
+    pod.start()
+    assert pod.properties()["a"] == "new"
+    assert pod.properties()["metadata.log.segment.bytes"] == "not-a-number"
+
+
+def test_a_container_that_ended_while_it_copied_copies_again(pod: Pod) -> None:
+    pod.write("/tmp/configuration.new/controller.properties", "half")
+    pod.start()
+    assert pod.properties()["process.roles"] == "controller"
