@@ -51,7 +51,7 @@ def restore(draft: Draft) -> Wait | None:
         if workload.missing:
             _note_loss(draft, ", ".join(workload.missing))
             draft.act(ApplyControllers(mode, format_allowed=False, only=workload.missing))
-        elif workload.format_allowed is not False and not lost_claims(controllers, workload):
+        elif workload.format_allowed is not False and not _awaits_format(controllers, workload):
             if workload.format_allowed is None:
                 # The list of what is missing is some seconds old; the ConfigMap itself was read in this step.
                 _note_loss(draft, f"the ConfigMap of StatefulSet {controllers.name}")
@@ -69,6 +69,16 @@ def restore(draft: Draft) -> Wait | None:
     _note_loss(draft, name)
     draft.act(ApplyControllers(mode, format_allowed=False))
     return Wait(f"{name} was deleted; it is being created again over its volumes{because(draft.failure())}")
+
+
+def _awaits_format(controllers: ControllersStatus, workload: ControllersWorkload) -> bool:
+    """Return whether the user's word that a blank volume may be formatted still counts.
+
+    It counts until every voter runs: a volume can be blank under the claim that was recorded, too.
+    """
+    pods = () if workload.stateful_set is None else workload.stateful_set.pods
+    is_waiting = workload.format_allowed is True and any(not pod.ready for pod in pods)
+    return is_waiting or bool(lost_claims(controllers, workload))
 
 
 def _does_without(step: StepContext) -> bool:

@@ -129,7 +129,9 @@ def test_the_users_listener_settings_come_after_those_of_the_certificate(pod: Po
 
 def change_spec(pod: Pod) -> None:
     """Write what the operator and the user write when ``spec.controllers`` or its Secret changes."""
-    pod.write("/etc/kraftbridge/controller.properties", "process.roles=controller\nmetadata.log.segment.bytes=not-a-number\n")
+    pod.write(
+        "/etc/kraftbridge/controller.properties", "process.roles=controller\nmetadata.log.segment.bytes=not-a-number\n"
+    )
     pod.write("/etc/kraftbridge-listener/listener.properties", "a=new")
 
 

@@ -332,3 +332,23 @@ def test_before_any_volume_is_recorded_the_objects_are_simply_applied() -> None:
     decision = without(blank, claims={}).decide()
     assert ApplyControllers(ControllerMode.MIGRATION, format_allowed=True) in decision.actions
     assert BROKER_SET
+
+
+@pytest.mark.parametrize("phase", [Phase.TAKING_OVER, Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.FINALIZING])
+def test_the_word_to_format_counts_while_a_voter_is_down_and_no_longer(phase: Phase) -> None:
+    """Somebody replaced the disk under a claim: the claim is the recorded one, and its volume is blank."""
+    fine = open_gate(phase)
+    workload = controllers_workload(ControllerMode.FINAL if phase is Phase.FINALIZING else ControllerMode.MIGRATION)
+    assert workload.stateful_set is not None
+    blank = tuple(
+        replace(pod, ready=pod.ordinal != 3001, ready_since=None) if pod.ordinal == 3001 else pod
+        for pod in workload.stateful_set.pods
+    )
+    waiting = replace(
+        workload, claims=CLAIMS, format_allowed=True, stateful_set=replace(workload.stateful_set, pods=blank)
+    )
+    refusals = [a for a in fine.observing(controllers=waiting).decide().actions if isinstance(a, ApplyControllers)]
+    assert refusals == []
+    running = replace(workload, claims=CLAIMS, format_allowed=True)
+    refusals = [a for a in fine.observing(controllers=running).decide().actions if isinstance(a, ApplyControllers)]
+    assert [a.format_allowed for a in refusals] == [False]
