@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
+from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved, ZooKeeperState
+from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.status import FindingStatus, KeptCopy, LostQuorum
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases import (
@@ -19,6 +20,7 @@ from kraftbridge.phases import (
     healing,
     history,
     lost_quorum,
+    observed,
     originals,
     rehearsing,
     rests,
@@ -156,6 +158,21 @@ def _nobody_misses_an_original(_step: StepContext) -> tuple[()]:
     return ()
 
 
+_STOPS = rollback._ensure_controllers_stopped
+
+
+def _an_old_stop_takes_the_isolation_along(draft: Draft, zookeeper: ZooKeeperState) -> Wait | None:
+    """Forget that the controllers are isolated with a stop that did not happen, as up to 7e975f2."""
+    controllers = draft.status.controllers
+    stopped_at = observed.rollback_record(draft.status).controllers_stopped_at
+    if observed.age(draft, stopped_at) > rollback.STOP_REPEATED_FOR and rollback.without_controller(draft.status):
+        draft.update(rollback=None)
+    is_forgotten = draft.status.rollback is None and controllers is not None
+    if is_forgotten and controllers.mode is ControllerMode.ISOLATED and not gates.controllers_gone(draft):
+        return rollback._ensure_nothing_is_lost(draft, controllers, zookeeper) or Wait("the controllers stop")
+    return _STOPS(draft, zookeeper)
+
+
 def _a_rest_is_a_rest(_step: StepContext) -> list[str]:
     """Ask nothing at a rest that was reached once, as up to 6a8f8bd."""
     return []
@@ -185,6 +202,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "frozen": (shared_settings, "taken_anew", _preflight_has_seen_the_settings),
     "heedless": (shared_settings, "_standing", _preflight_has_judged_the_settings),
     "unfenced": (basis, "overtaken", _an_act_is_what_was_decided),
+    "amnesic": (rollback, "_ensure_controllers_stopped", _an_old_stop_takes_the_isolation_along),
     "resting": (rests, "blockers", _a_rest_is_a_rest),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }

@@ -12,6 +12,7 @@ from tests.simulation.channels import OpenChannel, channels
 from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
 from tests.simulation.frozen import FrozenOperators
 from tests.simulation.kafka import BROKERS, CONTROLLERS
+from tests.simulation.outages import Outages
 from tests.simulation.rests import Rests
 from tests.simulation.settings import Settings
 from tests.simulation.stores import Stores
@@ -204,6 +205,7 @@ class Run:
         self.cluster.settings = self.settings
         self.decided_at = self.cluster.moment(0.0)
         """Time of the last decision, by the clock of the operator."""
+        self.outages = Outages(seed, troubled=self.faults != Faults())
         self.frozen = FrozenOperators(seed, troubled=self.faults != Faults())
         self.rests = Rests()
         self.aims = Aims(seed, troubled=self.faults != Faults())
@@ -331,6 +333,7 @@ class Run:
     def step(self) -> None:
         """Observe, decide, publish, act; then let time pass."""
         self.coverage.steps += 1
+        self.outages.wait(self)
         self.frozen.wake(self)
         cluster, before = self.cluster, self.status
         self.decided_at = now = cluster.moment(cluster.time.now + self.skew)
@@ -421,7 +424,7 @@ class Run:
 
     def _carry_out(self, action: Action, sick: frozenset[int]) -> ActionOutcome:
         name = type(action).__name__
-        if self._happens("failed_act"):
+        if self.outages.begins(self, action) or self._happens("failed_act"):
             return ActionOutcome(name, "connection refused")
         if self._happens("refused"):
             return ActionOutcome(name, "422 the API server's rules forbid it", refused=True)

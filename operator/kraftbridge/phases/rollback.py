@@ -321,12 +321,10 @@ def _repeat_stop(draft: Draft) -> Wait | None:
 
 def _forget_stop(draft: Draft, controllers: ControllersStatus) -> Wait:
     """Forget a stop that did not happen. Controllers that are isolated stay so, and are followed from now on."""
-    record = None
+    record = observed.rollback_record(draft.status).model_copy(update={"controllers_stopped_at": None})
     if controllers.mode is ControllerMode.ISOLATED:
         # Nothing was added to the log meanwhile, and the time in which they must mirror it begins again.
-        record = observed.rollback_record(draft.status).model_copy(
-            update={"controllers_stopped_at": None, "isolated_at": draft.now}
-        )
+        record = record.model_copy(update={"isolated_at": draft.now})
     draft.update(rollback=record)
     return _soon(f"the controllers were not stopped in {STOP_REPEATED_FOR.seconds} s; it is decided anew")
 

@@ -22,7 +22,14 @@ from tests.unit.phases.test_rollback import going_back, isolated
 from kraftbridge.models.decision import Action, ApplyControllers, RestartPod, StopControllers
 from kraftbridge.models.observation import ControllersWorkload, MigrationZnode, Unobserved
 from kraftbridge.models.phase import ControllerMode, Phase, ZkMigrationState
-from kraftbridge.models.status import Operation, OperationKind, PhaseRecord, RenderedControllers, tuned_controllers
+from kraftbridge.models.status import (
+    Operation,
+    OperationKind,
+    PhaseRecord,
+    RenderedControllers,
+    RollbackStatus,
+    tuned_controllers,
+)
 
 PULL = "ImagePullBackOff of container kafka: Back-off pulling image registry.old/kafka:3.9.1"
 MEMORY = "CrashLoopBackOff of container kafka: back-off, last exit code 3: java.lang.OutOfMemoryError: Java heap space"
@@ -60,6 +67,15 @@ def test_a_stop_that_the_api_server_never_saw_is_made_again_while_the_controller
     assert any(isinstance(act, StopControllers) for act in acts)
     assert after.status.rollback is not None
     assert after.status.rollback.isolated_at is not None
+
+
+def test_a_forgotten_stop_does_not_forget_what_the_migration_itself_removed() -> None:
+    stopped = going_back().with_status(
+        rollback=RollbackStatus(attempt=1, controllers_stopped_at=NOW, claim_removed_at=NOW)
+    )
+    record = stopped.later(60).decide().status.rollback
+    assert record is not None
+    assert (record.controllers_stopped_at, record.claim_removed_at) == (None, NOW)
 
 
 def test_isolated_controllers_that_cannot_mirror_after_such_a_stop_serve_the_brokers_again() -> None:

@@ -427,7 +427,7 @@ def test_an_order_to_stop_is_seen_through_without_asking_the_dying() -> None:
     assert silent.observing(controllers=deleting(pods=True)).decide().actions == ()
     late = going_back(metrics=GONE, quorum=UNKNOWN).with_status(**stopped(30)).decide()
     assert late.actions == (), "an order from long ago is decided anew"
-    assert late.status.rollback is None
+    assert late.status.rollback == RollbackStatus(attempt=1), "nothing of the stop is left"
 
 
 def test_the_claim_goes_with_the_last_controllers_pod() -> None:

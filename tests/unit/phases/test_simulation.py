@@ -195,6 +195,7 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
         ("unasked", "reaches the brokers", OPEN),
         ("believing", "is not what it was", range(REFUSING, 400, 8)),
         ("resting", "Ready is True in", range(400)),
+        ("amnesic", "not at rest", range(400)),
         ("impatient", "while it recovers its logs", range(SLOW_STARTS, 400, 8)),
     ],
 )

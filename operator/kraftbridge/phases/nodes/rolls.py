@@ -690,14 +690,22 @@ def _replace_pods_that_are_down(draft: Draft, stateful_set: StatefulSetState) ->
     """Replace pods that are down on an outdated template, which stops no running voter; return whether there were any.
 
     While another voter is down on the current template, that template may be the reason, so no further voter gets it.
+    One that began to run a moment ago is starting: it may serve before it is replaced.
     """
     if _down_on_the_new_configuration(stateful_set) is not None:
         return False
     if not stateful_set.observed:
         return False
-    pods = [pod for pod in _down_and_staying(stateful_set) if brokers.is_outdated(stateful_set, pod)]
+    staying = [pod for pod in _down_and_staying(stateful_set) if brokers.is_outdated(stateful_set, pod)]
+    pods = [pod for pod in staying if not _is_starting(draft, pod)]
     restarts.restart_controllers(draft, pods, restarts.CONTROLLER_GRACE_SECONDS)
     return bool(pods)
+
+
+def _is_starting(step: StepContext, pod: PodState) -> bool:
+    if pod.trouble or pod.seen_since is None:
+        return False
+    return step.now - pod.seen_since <= CRASHING_DEADLINE
 
 
 def _wait_failed(change: ControllersChange) -> Wait:
