@@ -34,7 +34,7 @@ class CheckedBy(StrEnum):
     COMPARISON = "comparison of the stores"
     """The verifications of profiles ``dual-write`` and ``replicas``."""
     EVERYWHERE = "preflight, tree verification and comparison of the stores"
-    GUARDS = "guards of every phase from TakingOver to AwaitingFinalization, and of a rollback"
+    GUARDS = "guards of the phases after Preflight, and of a rollback"
     """The operator compares what it observes with what it recorded, before it does anything."""
     LOGS = "logs of nodes"
     """The operator reads the logs of controllers, and of brokers that are down, while a phase makes no progress.
@@ -236,6 +236,19 @@ class Code(StrEnum):
         "LockedByAnother", _BLOCKING, _PREFLIGHT,
         "Another migration owns the StatefulSet: {holder}",
         "Finish or delete that migration first: kubectl get kafkamigrations --all-namespaces",
+    )
+    ANOTHER_MIGRATION = (
+        "AnotherMigration", _BLOCKING, _PREFLIGHT,
+        ("KafkaMigration {other} (phase {phase}) is about the same cluster: {same}. "
+         "It was created before this one or has left Preflight, so this one is refused"),
+        ("Delete one of the two: two migrations of one cluster would undo each other's work. "
+         "Accept this finding only if the clusters differ, for example if one is a clone with the same cluster id"),
+        _ACCEPTABLE,
+    )
+    ANOTHER_MIGRATION_UNKNOWN = (
+        "AnotherMigrationUnknown", _BLOCKING, _PREFLIGHT,
+        "Whether another KafkaMigration is about the same cluster is not known: {reason}",
+        "Let the operator list kafkamigrations.kraftbridge.dev in every namespace that it watches",
     )
     LEFTOVERS_FOUND = (
         "LeftoversFound", _INFORMATION, _PREFLIGHT,
@@ -1296,6 +1309,25 @@ class Code(StrEnum):
         ("Restore the claims with their volumes, if a backup keeps their UIDs. "
          "Otherwise replace one controller at a time as docs/kraft.md describes while the others are a majority, "
          "or roll back with spec.rollback.acceptLoss if ZooKeeper has what you need"),
+    )
+    IDENTITY_CHANGED = (
+        "IdentityChanged", _BLOCKING, _GUARDS,
+        ("This migration recorded UID {recorded}, and the object of this name has UID {present}: it was restored from "
+         "a backup, or deleted and created anew. No step is taken forward or back, "
+         "and nothing is written to brokers and controllers"),
+        "{way_out}",
+    )
+    STATEFUL_SET_RENAMED = (
+        "StatefulSetRenamed", _BLOCKING, _GUARDS,
+        "The StatefulSet does not exist any more, and StatefulSet {other} has taken its place: it {signs}",
+        ("Give the StatefulSet its former name back (a chart's nameOverride or fullnameOverride has probably changed). "
+         "The brokers' names, claims and addresses contain it"),
+    )
+    CHART_CHANGED = (
+        "ChartChanged", _WARNING, _GUARDS,
+        "The chart of the StatefulSet was upgraded during the migration: {labels}",
+        ("Roll that release back, and upgrade it after the migration. "
+         "Before the next broker restarts, the pod template is compared with what a dry start has looked at"),
     )
     QUORUM_LOST = (
         "QuorumLost", _BLOCKING, _GUARDS,

@@ -276,6 +276,22 @@ class StatefulSetState:
     original: RecordedOriginal = RecordedOriginal()
     overlay: str = ""
     """What shows that the template carries an overlay of the operator, ``""`` if it is the user's own."""
+    selector: str = ""
+    """Its label selector, as text."""
+    chart: Mapping[str, str] = field(default_factory=dict)
+    """Its labels that tell the chart and the version of what it runs."""
+    claims: Mapping[str, str] = field(default_factory=dict)
+    """UID of each PersistentVolumeClaim that its pods mount, by name; those that do not exist are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed(Unobserved):
+    """A StatefulSet that does not exist any more, and whose place another one has taken."""
+
+    name: str = ""
+    other: str = ""
+    signs: str = ""
+    """What shows it, as the end of a sentence about the other one."""
 
 
 @dataclass(frozen=True, slots=True)
