@@ -40,8 +40,9 @@ class CheckedBy(StrEnum):
     """The operator reads the logs of controllers, and of brokers that are down, while a phase makes no progress.
     ``models.clues`` holds the patterns."""
 
-    RESTART = "comparison of a broker after its restart"
-    """Each broker is asked by its own id before and after its restart (docs/brokers.md)."""
+    RESTART = "comparison of a broker before and after its restart"
+    """The pod template is compared with what a dry start has looked at (docs/dry-start.md), and each broker is asked by
+    its own id before and after its restart (docs/brokers.md)."""
 
 
 _BLOCKING: Final = Severity.BLOCKING
@@ -1082,6 +1083,13 @@ class Code(StrEnum):
         "spec.brokers.configStyle is Auto, and no dry start has proven a channel that reaches the brokers: {reason}",
         ("Remove the cause; preflight then tries again by itself. Or set spec.brokers.configStyle to Env with the "
          "envPrefix of the image, or to Properties with volume and key of the properties file"),
+    )
+    TEMPLATE_CHANGED = (
+        "TemplateChanged", _BLOCKING, _RESTART,
+        ("Somebody changed the pod template, or what it refers to, since a dry start looked at it: {changed}. "
+         "No copy of a pod shows what this does to a broker: {unseen}"),
+        "Give these parts their former content, or accept this finding, so that brokers restart with them",
+        _ACCEPTABLE,
     )
     DRY_START_DIFFERS = (
         "DryStartDiffers", _BLOCKING, _PREFLIGHT,

@@ -994,6 +994,32 @@ class ChannelStatus(StatusModel):
         return f"configStyle: {self.config_style}, envPrefix: {self.env_prefix}"
 
 
+class TemplateChange(StatusModel):
+    """A change of a template, or of what it refers to, that no dry start has looked at yet."""
+
+    digest: str
+    """Of the changed template."""
+    what: tuple[str, ...] = ()
+    """Parts that changed, at most 20."""
+    seen_at: datetime
+    """When it was first seen."""
+
+
+class TemplateStatus(StatusModel):
+    """The pod template of a StatefulSet of brokers without the overlay, as a dry start has looked at it."""
+
+    stateful_set: str
+    """Name of the StatefulSet."""
+    digest: str
+    """Of the template, and of the ConfigMaps and Secrets that it refers to. No broker restarts with another one."""
+    parts: dict[str, str] = {}
+    """Digest of each part of the template and of each ConfigMap."""
+    secrets: dict[str, str] = {}
+    """``resourceVersion`` of each Secret."""
+    change: TemplateChange | None = None
+    """Unset while the template is the one that a dry start has looked at."""
+
+
 class RecordedStatefulSet(StatusModel):
     """A StatefulSet of brokers, as the migration found it."""
 
@@ -1145,6 +1171,8 @@ class MigrationStatus(StatusModel):
     """Fields of other owners' objects that the migration changed."""
     originals: tuple[OriginalStatus, ...] = ()
     """Records of the original state of the StatefulSets of brokers."""
+    templates: tuple[TemplateStatus, ...] = ()
+    """Pod templates of the brokers, from the first restart on."""
     history: tuple[PhaseRecord, ...] = ()
     """Visits to phases, oldest first."""
     waiting: Waiting | None = None

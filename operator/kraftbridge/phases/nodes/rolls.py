@@ -37,7 +37,7 @@ from kraftbridge.models.status import (
 )
 from kraftbridge.phases import certificates, gates, healing, observed, originals, shared_settings, verifying
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
-from kraftbridge.phases.nodes import brokers, comparing, controllers, deadlines, restarts, sights, undoing
+from kraftbridge.phases.nodes import brokers, comparing, controllers, deadlines, restarts, sights, templates, undoing
 from kraftbridge.phases.nodes.deadlines import PastDeadline
 
 LAST_BROKER = "last-broker"
@@ -150,6 +150,7 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
     return (
         restarts.finish_hold(draft)
         or _other_image(draft)
+        or templates.ensure_looked_at(draft, stateful_set)
         or gates.restart_gate(draft)
         or _ensure_mode_can_begin(draft, mode)
         or _ensure_copy_prepared(draft, last=last)
@@ -234,7 +235,11 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
         # This restart is over; the next one uses the current template.
         draft.update(operation=None)
         return None
-    waiting = restarts.follow_replacement(draft, operation, pod, gates.restart_blockers)
+
+    def may_stop(step: StepContext) -> list[str]:
+        return templates.blockers(step, stateful_set) or gates.restart_blockers(step)
+
+    waiting = restarts.follow_replacement(draft, operation, pod, may_stop)
     waiting = waiting or _follow_return(draft, operation, stateful_set, pod)
     if waiting is None:
         _conclude_restart(draft, draft.status.operation or operation, stateful_set, pod)
@@ -292,7 +297,7 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, 
         return Wait(
             f"StatefulSet {stateful_set.name} does not render our configuration: {', '.join(stateful_set.drift)}"
         )
-    if stateful_set.foreign:
+    if stateful_set.foreign and draft.status.phase is not Phase.ROLLING_BACK:
         return Wait(
             f"StatefulSet {stateful_set.name}: {_writer_of(stateful_set)} changed its template during the migration: "
             f"{', '.join(stateful_set.foreign)}. "
@@ -301,6 +306,8 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, 
             stalled=True,
             requeue_after=SLOW,
         )
+    if (waiting := templates.ensure_looked_at(draft, stateful_set)) is not None:
+        return waiting
     comparing.forget_unwritten_record(draft)
     node_id = draft.status.broker_ids[pod.name]
     restarts.begin(draft, OperationKind.RESTART_BROKER, node_id, pod, repeated=repeated)

@@ -53,6 +53,7 @@ from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.lost_quorum import is_under_way
 from kraftbridge.phases.needs import needs
+from kraftbridge.phases.nodes.templates import starts_from_template
 from kraftbridge.services import kept_broker_records as broker_records
 from kraftbridge.services import kept_copies
 from kraftbridge.services.act import archives
@@ -291,6 +292,8 @@ class Observer:
             claims=claims_of(self._kubernetes, identity.namespace, stateful_set, pods),
             pods_refused=self._refusals.of(stateful_set, len(state.pods)),
         )
+        if starts_from_template(status):
+            state = replace(state, template=self._facts.template_sight(identity, spec, status, stateful_set))
         if status.phase is Phase.COMPLETED:
             needed = _needed(spec, status, None if kept is None else facts, name)
             state = _handed_over(state, stateful_set, needed)
@@ -476,7 +479,9 @@ class Observer:
         if not self._settings.dry_start:
             return DryStartState("", off=True)
         answer = memory.dry_start
-        if answer is None or memory.generation != identity.generation or not answer.holds(DRY_START_EVERY_SECONDS):
+        # Later a template is compared with what was looked at (`phases.nodes.templates`), as of this very step.
+        seconds = DRY_START_EVERY_SECONDS if status.phase is Phase.PREFLIGHT else 0.0
+        if answer is None or memory.generation != identity.generation or not answer.holds(seconds):
             fingerprint = self._dry_starts.fingerprint(identity, spec, status)
             channels = self._dry_starts.channels(identity, spec) if choosing else ()
             memory.dry_start = answer = Answer((fingerprint, channels))
