@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
+from kraftbridge.models.observation import ControllersWorkload, PodState, StatefulSetState, Unobserved
 from kraftbridge.models.status import FindingStatus, KeptCopy, LostQuorum
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases import (
@@ -27,7 +27,7 @@ from kraftbridge.phases import (
     verifying,
 )
 from kraftbridge.phases.draft import Draft, StepContext, Wait
-from kraftbridge.phases.nodes import deadlines, rolls, sights
+from kraftbridge.phases.nodes import deadlines, rolls, sights, templates
 from kraftbridge.phases.preflight import channel
 
 _record_ways_out = lost_quorum._record_ways_out
@@ -156,6 +156,10 @@ def _nobody_misses_an_original(_step: StepContext) -> tuple[()]:
     return ()
 
 
+def _what_was_looked_at_stays(_draft: Draft, _stateful_set: StatefulSetState) -> Wait | None:
+    """Restart brokers on whatever somebody wrote since the last dry start, as up to 786829f."""
+
+
 def _a_rest_is_a_rest(_step: StepContext) -> list[str]:
     """Ask nothing at a rest that was reached once, as up to 6a8f8bd."""
     return []
@@ -185,6 +189,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "frozen": (shared_settings, "taken_anew", _preflight_has_seen_the_settings),
     "heedless": (shared_settings, "_standing", _preflight_has_judged_the_settings),
     "unfenced": (basis, "overtaken", _an_act_is_what_was_decided),
+    "unlooking": (templates, "ensure_looked_at", _what_was_looked_at_stays),
     "resting": (rests, "blockers", _a_rest_is_a_rest),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }

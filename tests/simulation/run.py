@@ -15,6 +15,7 @@ from tests.simulation.kafka import BROKERS, CONTROLLERS
 from tests.simulation.rests import Rests
 from tests.simulation.settings import Settings
 from tests.simulation.stores import Stores
+from tests.simulation.templates import Templates
 
 from kraftbridge.copies.dry_start import described
 from kraftbridge.models.catalogue import Code
@@ -202,6 +203,8 @@ class Run:
         self.stores = Stores(seed, troubled=self.faults != Faults())
         self.settings = Settings(seed, troubled=self.faults != Faults())
         self.cluster.settings = self.settings
+        self.templates = Templates(seed)
+        self.cluster.own_templates(self.templates)
         self.decided_at = self.cluster.moment(0.0)
         """Time of the last decision, by the clock of the operator."""
         self.frozen = FrozenOperators(seed, troubled=self.faults != Faults())
@@ -291,6 +294,7 @@ class Run:
             if calm_until is None:
                 self.stores.happen(self)
                 self.settings.happen(self)
+                self.templates.happen(self)
                 self._misfortune()
                 self._move_the_tag()
             self.step()
@@ -602,6 +606,7 @@ class Run:
         kafka, controllers = self.cluster.kafka, self.cluster.controllers
         self.stores.lend_a_hand(self)
         self.settings.mend(self)
+        self.templates.mend(self)
         if self.cluster.channel is not None:
             self.cluster.channel.mend(self.status)
         self._correct_settings()
@@ -691,6 +696,7 @@ class Run:
             return
         now = self.cluster.time.now
         if after.phase is Phase.TAKING_OVER:
+            self.templates.note_first_restart()
             self.cluster.images.before = {p.node: p.image for w in self.cluster.broker_sets for p in w.pods.values()}
         self._check_channel(after)
         if words := self.settings.trouble_entering(self, after.phase):
@@ -757,6 +763,7 @@ class Run:
         return (
             self.stores.trouble_of(self, action)
             or self.settings.trouble_of(self, action)
+            or ("" if self.frozen.is_waking else self.templates.trouble_of(self, action))
             or self.cluster.slow_starts.trouble_of(action, self.looked_at)
         )
 
