@@ -18,6 +18,7 @@ from tests.simulation.settings import Settings
 from tests.simulation.starts import SlowStarts
 from tests.simulation.stores import Lost
 from tests.simulation.templates import Templates, revision_of
+from tests.simulation.uids import Uids
 from tests.support.observations import issued_listener
 
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
@@ -232,6 +233,7 @@ class Cluster:
         self.time = Timeline()
         self.kafka = Kafka(self.time, random)
         self.templates = Templates(0)
+        self.uids = Uids(0)
         self.broker_sets = [Workload(name, nodes, owners=self.templates) for name, nodes in BROKER_SETS[:sets]]
         if sets == 1:
             self.broker_sets[0].nodes = BROKERS
@@ -824,6 +826,7 @@ class Cluster:
             workload,
             lease,
             overlay=workload.configuration,
+            claims={f"data-{workload.name}": self.uids.claim},
             original=RecordedOriginal(digest, complete=workload.originals == {0, 1}),
             **(
                 {"template": self._sight(workload)}

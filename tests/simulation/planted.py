@@ -24,6 +24,7 @@ from kraftbridge.phases import (
     rests,
     rollback,
     shared_settings,
+    uids,
     verifying,
 )
 from kraftbridge.phases.draft import Draft, StepContext, Wait
@@ -160,6 +161,11 @@ def _what_was_looked_at_stays(_draft: Draft, _stateful_set: StatefulSetState) ->
     """Restart brokers on whatever somebody wrote since the last dry start, as up to 786829f."""
 
 
+def _a_name_is_an_identity(_step: StepContext) -> list[object]:
+    """Take an object for the recorded one because it has its name, as up to 786829f."""
+    return []
+
+
 def _a_rest_is_a_rest(_step: StepContext) -> list[str]:
     """Ask nothing at a rest that was reached once, as up to 6a8f8bd."""
     return []
@@ -190,6 +196,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "heedless": (shared_settings, "_standing", _preflight_has_judged_the_settings),
     "unfenced": (basis, "overtaken", _an_act_is_what_was_decided),
     "unlooking": (templates, "ensure_looked_at", _what_was_looked_at_stays),
+    "recognizing": (uids, "_exchanged", _a_name_is_an_identity),
     "resting": (rests, "blockers", _a_rest_is_a_rest),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }

@@ -16,6 +16,7 @@ from tests.simulation.rests import Rests
 from tests.simulation.settings import Settings
 from tests.simulation.stores import Stores
 from tests.simulation.templates import Templates
+from tests.simulation.uids import Uids
 
 from kraftbridge.copies.dry_start import described
 from kraftbridge.models.catalogue import Code
@@ -205,6 +206,7 @@ class Run:
         self.cluster.settings = self.settings
         self.templates = Templates(seed)
         self.cluster.own_templates(self.templates)
+        self.uids = self.cluster.uids = Uids(seed)
         self.decided_at = self.cluster.moment(0.0)
         """Time of the last decision, by the clock of the operator."""
         self.frozen = FrozenOperators(seed, troubled=self.faults != Faults())
@@ -295,6 +297,7 @@ class Run:
                 self.stores.happen(self)
                 self.settings.happen(self)
                 self.templates.happen(self)
+                self.uids.happen(self)
                 self._misfortune()
                 self._move_the_tag()
             self.step()
@@ -351,6 +354,7 @@ class Run:
         if not self.trail or self.trail[-1][10:] != line:
             self.trail.append(f"{cluster.time.now:9.1f} {line}")
         self.status = decision.status
+        self.uids.note_look(self)
         self.stores.note_reading(self, observation)
         for v in decision.status.verifications:
             self.cluster.generation_of.setdefault(v.run_id, v.generation)
@@ -607,6 +611,7 @@ class Run:
         self.stores.lend_a_hand(self)
         self.settings.mend(self)
         self.templates.mend(self)
+        self.uids.accept(self)
         if self.cluster.channel is not None:
             self.cluster.channel.mend(self.status)
         self._correct_settings()
@@ -763,6 +768,7 @@ class Run:
         return (
             self.stores.trouble_of(self, action)
             or self.settings.trouble_of(self, action)
+            or self.uids.trouble_of(self, action)
             or ("" if self.frozen.is_waking else self.templates.trouble_of(self, action))
             or self.cluster.slow_starts.trouble_of(action, self.looked_at)
         )

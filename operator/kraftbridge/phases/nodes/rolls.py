@@ -152,7 +152,7 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
         or _other_image(draft)
         or templates.ensure_looked_at(draft, stateful_set)
         or gates.restart_gate(draft)
-        or _ensure_mode_can_begin(draft, mode)
+        or _ensure_mode_can_begin(draft)
         or _ensure_copy_prepared(draft, last=last)
         or restarts.paused(draft)
         or shared_settings.wait_before_restart(draft, draft.status.broker_ids[pod.name])
@@ -161,9 +161,12 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
     )
 
 
-def _ensure_mode_can_begin(draft: Draft, mode: BrokerMode) -> Wait | None:
-    """Return None when the quorum can register a broker in ``mode``, and ZooKeeper mirrors the log where it must."""
-    if mode is BrokerMode.MIGRATION:
+def _ensure_mode_can_begin(draft: Draft) -> Wait | None:
+    """Return None when the quorum can register a broker, and ZooKeeper mirrors the log where it must.
+
+    The copy begins once every voter is registered (KIP-866); after it, nothing waits for that.
+    """
+    if draft.status.phase is Phase.TAKING_OVER:
         return controllers.ensure_voters_registered(draft)
     if not draft.status.phase.reversible:
         return None
