@@ -41,6 +41,8 @@ class Templates:
         self.random = Random(f"templates of {seed}")
         self.template = 0
         self.content = 0
+        self.edits = 0
+        """Number of edits, which is the version that each makes: one that was taken back does not come again."""
         self.harmful: set[tuple[int, int]] = set()
         self.good = (0, 0)
         """The last versions that do no harm."""
@@ -79,11 +81,12 @@ class Templates:
         """Let somebody edit the template or the ConfigMap; return whether it was edited."""
         if run.cluster.channel is not None or self.versions in self.harmful:
             return False
+        self.edits += 1
         if kind is Edited.TEMPLATE:
-            self.template += 1
+            self.template = self.edits
             self._roll_out(run)
         else:
-            self.content += 1
+            self.content = self.edits
         if self.random.random() < _HARMFUL:
             self.harmful.add(self.versions)
         else:

@@ -43,7 +43,7 @@ from kraftbridge.phases.forward import (
     run_rolling_brokers_phase,
     run_taking_over_phase,
 )
-from kraftbridge.phases.nodes import brokers, deadlines, restarts, sights
+from kraftbridge.phases.nodes import brokers, deadlines, restarts, sights, templates
 
 
 def decide(
@@ -111,6 +111,7 @@ def _take_step(draft: Draft) -> Outcome:
     certificates.track(draft)
     certificates.keep_issued(draft)
     originals.track(draft)
+    templates.track(draft)
     return _run_phase(draft)
 
 

@@ -259,6 +259,25 @@ def test_what_no_copy_shows_stops_until_it_is_accepted(
     assert not [f for f in operator.status().findings if f.code == "TemplateChanged"]
 
 
+@pytest.mark.parametrize("target", ["DualWrite", "KRaftBrokers"])
+def test_a_change_that_is_taken_back_at_a_rest_is_forgotten(
+    operator: Operator, looking: LookingDryStarts, target: str
+) -> None:
+    operator.edit(target=target)
+    operator.walk(Phase.DUAL_WRITE if target == "DualWrite" else Phase.AWAITING_FINALIZATION, steps=200)
+    operator.rest(10)
+    before = restarts(operator)
+    edit(operator, UNSEEN["nodeSelector of the pod"])
+    operator.rest(10)
+    assert [f.code for f in operator.status().findings if f.blocks] == ["TemplateChanged"]
+    edit(operator, lambda t: t["spec"].pop("nodeSelector"))
+    status = operator.rest(10)
+    assert restarts(operator) == before
+    assert [t.change for t in status.templates] == [None]
+    assert not [f for f in status.findings if f.blocks]
+    assert said(operator)[0] == "False"
+
+
 def test_annotations_and_labels_go_on(operator: Operator, looking: LookingDryStarts) -> None:
     rolling(operator)
     started = len(looking.started)

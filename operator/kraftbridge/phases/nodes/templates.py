@@ -27,7 +27,7 @@ from kraftbridge.models.status import (
     finding,
     first,
 )
-from kraftbridge.phases import observed
+from kraftbridge.phases import observed, originals
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.preflight import dry_start
 from kraftbridge.phases.preflight import findings as preflight
@@ -60,6 +60,16 @@ def record_templates(draft: Draft) -> Wait | None:
     return None
 
 
+def track(draft: Draft) -> None:
+    """Forget a change that somebody has taken back."""
+    for stateful_set in observed.read_sets(draft):
+        known, present = _known(draft.status, stateful_set.name), stateful_set.template
+        if known is None or known.change is None or present is None or known.digest != present.digest:
+            continue
+        _replace(draft, known.model_copy(update={"change": None}))
+        _set_finding(draft, stateful_set.name)
+
+
 def changed(step: StepContext, stateful_set: StatefulSetState) -> list[str]:
     """Return what somebody has changed since a dry start looked at a template; nothing where that is not known."""
     known = _known(step.status, stateful_set.name)
@@ -82,20 +92,21 @@ def ensure_looked_at(draft: Draft, stateful_set: StatefulSetState) -> Wait | Non
     name, present = stateful_set.name, stateful_set.template
     known = _known(draft.status, name)
     if present is None:
-        return None  # `originals` says what is lost, and what that forbids
+        # Where the user's word leads on without the original state, running brokers need none; one that restarts does.
+        is_lost = stateful_set in originals.lost(draft) and draft.status.phase.reversible
+        return originals.wait(draft, stateful_set) if is_lost else None
     if known is None:
         # An earlier release of the operator began the roll.
         _record(draft, name, present)
         return None
     if known.digest == present.digest:
-        _record_change(draft, known, None)
         return None
     parts = _changed_parts(known, present)
     change = known.change
     if change is None or change.digest != present.digest:
         seen_at = draft.now if change is None else change.seen_at
         change = TemplateChange(digest=present.digest, what=tuple(parts[:_KEPT]), seen_at=seen_at)
-        _record_change(draft, known, change)
+        _replace(draft, known.model_copy(update={"change": change}))
         words = f"StatefulSet {name}: somebody changed {first(parts, _SHOWN)}{_writer_of(stateful_set)}"
         draft.tell(EventReason.ALARM, f"{words}. A dry start looks at it before a broker restarts", EventType.WARNING)
         return Wait(f"{words}; a dry start looks at it before the next broker restarts")
@@ -109,7 +120,7 @@ def _follow_change(
     begun = f"before a broker of StatefulSet {name} restarts: somebody changed {first(parts, _SHOWN)}"
     waiting = _ensure_dry_start(draft, begun)
     standing = () if waiting is not None else _standing(draft, name, parts)
-    draft.set_findings(Code.TEMPLATE_CHANGED, *(each for each in standing if each.code == Code.TEMPLATE_CHANGED))
+    _set_finding(draft, name, *(each for each in standing if each.code == Code.TEMPLATE_CHANGED))
     if standing:
         dry_start.repeat_dry_start(draft, draft.status.broker_ids, draft.status.cluster_id or "", standing)
         waiting = _stalled(begun, standing[0])
@@ -125,6 +136,7 @@ def _follow_change(
         message = f"{waiting.message}. The rollback goes on with it at {until} UTC in any case"
         return Wait(message, waiting.kind, waiting.reason, waiting.stalled, waiting.requeue_after)
     _record(draft, name, present)
+    _set_finding(draft, name)
     draft.tell(EventReason.ALARM, f"The rollback goes on in spite of this: {waiting.message}", EventType.WARNING)
     return None
 
@@ -192,9 +204,11 @@ def _record(draft: Draft, name: str, sight: TemplateSight) -> None:
     _replace(draft, looked_at)
 
 
-def _record_change(draft: Draft, known: TemplateStatus, change: TemplateChange | None) -> None:
-    if known.change != change:
-        _replace(draft, known.model_copy(update={"change": change}))
+def _set_finding(draft: Draft, name: str, *found: FindingStatus) -> None:
+    """Replace the finding about one StatefulSet, by nothing if none is given."""
+    standing = (each for each in draft.status.findings if each.code == Code.TEMPLATE_CHANGED)
+    others = (each for each in standing if each.object != f"StatefulSet/{name}")
+    draft.set_findings(Code.TEMPLATE_CHANGED, *others, *found)
 
 
 def _replace(draft: Draft, template: TemplateStatus) -> None:
