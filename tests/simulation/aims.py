@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from tests.simulation.frozen import WORLD as FROZEN
 from tests.simulation.settings import Changed
 from tests.simulation.stores import Deleted, Lost, Secrets
+from tests.simulation.templates import Edited
+from tests.simulation.uids import Exchanged
 
 from kraftbridge.models.phase import Part, Phase, Target
 
@@ -24,12 +26,17 @@ _NOT_READ = "the operator reads ZooKeeper no more (phases.needs)"
 _NO_CONTROLLERS = "the controllers do not exist"
 _NOT_RECORDED = "no StatefulSet is locked, so no original state is on record"
 _NOT_FOLLOWED = "the operator reads no settings of the brokers (phases.needs)"
+_NOT_COMPARED = "the migration claims nothing of the objects, and records what is there"
+_GIVEN_BACK = "the brokers are their owner's again"
+_NOT_ROLLED = "the operator restarts no broker"
 _COPIED: Final = {phase: _NO_COPY for phase in Phase if not phase.row.changes_brokers} | {
     phase: _NOT_READ for phase in Phase if Part.ZOOKEEPER not in phase.row.needs
 }
 _CONTROLLED: Final = {phase: _NO_CONTROLLERS for phase in Phase if phase.at_rest and phase.reversible}
 _RECORDED: Final = {phase: _NOT_RECORDED for phase in Phase if not phase.row.changes_brokers}
 _FOLLOWED: Final = {phase: _NOT_FOLLOWED for phase in Phase if not (phase.row.forward and phase.reversible)}
+_ROLLED: Final = {phase: _NOT_ROLLED for phase in Phase if phase.row.brokers is None or phase.at_rest}
+_COMPARED: Final = {phase: _NOT_COMPARED for phase in Phase if phase.row.is_open} | {Phase.COMPLETED: _GIVEN_BACK}
 CANNOT: Final[Mapping[str, Mapping[Phase, str]]] = {
     Lost.WIPED: {Phase.COMPLETED: _NOT_READ},
     Lost.FOREIGN: {Phase.COMPLETED: _NOT_READ},
@@ -38,6 +45,8 @@ CANNOT: Final[Mapping[str, Mapping[Phase, str]]] = {
     **dict.fromkeys(Deleted, _CONTROLLED),
     **dict.fromkeys(Secrets, _RECORDED),
     **dict.fromkeys(Changed, _FOLLOWED),
+    **dict.fromkeys(Edited, _ROLLED),
+    **dict.fromkeys(Exchanged, _COMPARED),
     FROZEN: {},
 }
 """Every world, and the phases in which it cannot occur, with the reason."""
@@ -105,6 +114,10 @@ class Aims:
             return run.stores.delete_secrets(run, Secrets(world))
         if world in list(Changed):
             return run.settings.change(run, Changed(world))
+        if world in list(Edited):
+            return run.templates.edit(run, Edited(world))
+        if world in list(Exchanged):
+            return run.uids.exchange(run, Exchanged(world))
         return run.frozen.freeze_soon()
 
 

@@ -17,7 +17,9 @@ from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeli
 from tests.simulation.settings import Settings
 from tests.simulation.starts import SlowStarts
 from tests.simulation.stores import Lost
-from tests.support.observations import dry_start_of, issued_listener
+from tests.simulation.templates import Templates, revision_of
+from tests.simulation.uids import Uids
+from tests.support.observations import issued_listener
 
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.decision import (
@@ -74,6 +76,7 @@ from kraftbridge.models.observation import (
     RunState,
     StartLog,
     StatefulSetState,
+    TemplateSight,
     TopicRedundancy,
     Unobserved,
     VerificationRun,
@@ -132,9 +135,13 @@ class Workload:
     """How many times it was recorded: each record has another digest."""
     observed_at: float = 0.0
     deleting: bool = False
+    uid: str = ""
+    """Another one each time that it is created; ``""``: that of its name."""
     generation: int = 0
     """Of its spec; no two StatefulSets of a run share one."""
     pods: dict[int, Pod] = field(default_factory=dict)
+    owners: Templates | None = None
+    """What the owner of the brokers renders."""
 
     @property
     def bereft(self) -> bool:
@@ -157,7 +164,7 @@ class Workload:
     @property
     def revision(self) -> str:
         """Kubernetes gives equal templates equal revisions."""
-        return f"rev-{self.configuration or 'user'}{'-mixed' if self.drift else ''}"
+        return revision_of(self, 0 if self.owners is None else self.owners.template)
 
 
 @dataclass
@@ -207,7 +214,6 @@ class Cluster:
         self.random, self.identity = random, identity
         self.rehearsal_random = Random(identity.uid)
         """Of its own: the other draws of a seed stay what they were."""
-        self.dry_start_ran = False
         self.images = Images(Random(f"images of {identity.uid}"))
         self.becoming = Becoming()
         self.claims_of: dict[tuple[int, int], str] = {}
@@ -226,7 +232,9 @@ class Cluster:
         self.redundancy_kept_for = timedelta(seconds=10)
         self.time = Timeline()
         self.kafka = Kafka(self.time, random)
-        self.broker_sets = [Workload(name, nodes) for name, nodes in BROKER_SETS[:sets]]
+        self.templates = Templates(0)
+        self.uids = Uids(0)
+        self.broker_sets = [Workload(name, nodes, owners=self.templates) for name, nodes in BROKER_SETS[:sets]]
         if sets == 1:
             self.broker_sets[0].nodes = BROKERS
         self._broker_znodes = {i: BrokerZnode(i, (f"{w.name}-{i}.kafka",)) for w in self.broker_sets for i in w.nodes}
@@ -266,6 +274,12 @@ class Cluster:
         self.kafka.zk_controller = self.random.choice(BROKERS)
         self.kafka.views = dict.fromkeys(BROKERS, self.kafka.zk_controller)
         self.time.after(2.0, self._rolling_update)
+
+    def own_templates(self, templates: Templates) -> None:
+        """Let the owner of the brokers render these templates."""
+        self.templates = templates
+        for workload in self.broker_sets:
+            workload.owners = templates
 
     def broker_set(self, name: str) -> Workload:
         """Return a StatefulSet of brokers."""
@@ -355,7 +369,7 @@ class Cluster:
 
     def version_of(self, workload: Workload) -> StatefulSetVersion:
         """Return what an act compares of a StatefulSet."""
-        return StatefulSetVersion(f"uid-{workload.name}", workload.generation, workload.lock)
+        return StatefulSetVersion(workload.uid or f"uid-{workload.name}", workload.generation, workload.lock)
 
     def holds_lease(self, name: str) -> bool:
         """Return whether the process that acts now holds a Lease and has renewed it in time."""
@@ -445,7 +459,7 @@ class Cluster:
                     return "no active controller"
                 self.kafka.write_canary(value)
             case RunDryStart(fingerprint):
-                self.dry_start_ran = True
+                self.templates.run(fingerprint)
                 if self.channel is not None:
                     self.channel.run(fingerprint)
             case RemoveCanary():
@@ -480,6 +494,7 @@ class Cluster:
                 f"{self.identity.name}-kraft", CONTROLLERS, f"{mode}-{self.rendering}", strategy="OnDelete"
             )
             self._change_spec(self.controllers)
+            self.controllers.uid = f"uid-{next(self._uids)}"
             self.controllers.pods |= self.orphans  # a StatefulSet adopts what matches its selector
             self.orphans.clear()
             for node in CONTROLLERS:
@@ -728,8 +743,7 @@ class Cluster:
         sets = [s for s in map(self._broker_set, self.broker_sets) if isinstance(s, StatefulSetState)]
         if self.channel is not None:
             return self.channel.state(status, sets, self.settings.brokers())
-        state = dry_start_of(sets, self.settings.brokers())
-        return state if self.dry_start_ran else replace(state, report=None)
+        return self.templates.state(sets, self.settings.brokers())
 
     def _rehearsal(self, status: MigrationStatus) -> RehearsalState:
         fingerprint = f"judges {self.judged}"
@@ -774,7 +788,7 @@ class Cluster:
     def _set_state(self, workload: Workload, lease: LeaseState = NO_LEASE, **more: Any) -> StatefulSetState:
         return StatefulSetState(
             name=workload.name,
-            uid=f"uid-{workload.name}",
+            uid=workload.uid or f"uid-{workload.name}",
             replicas=len(workload.nodes),
             update_strategy=workload.strategy,
             configuration=workload.configuration,
@@ -812,9 +826,18 @@ class Cluster:
             workload,
             lease,
             overlay=workload.configuration,
+            claims={f"data-{workload.name}": self.uids.claim},
             original=RecordedOriginal(digest, complete=workload.originals == {0, 1}),
-            **({} if self.channel is None else {"properties_from": "ConfigMap/brokers"}),
+            **(
+                {"template": self._sight(workload)}
+                if self.channel is None
+                else {"properties_from": "ConfigMap/brokers"}
+            ),
         )
+
+    def _sight(self, workload: Workload) -> TemplateSight | None:
+        """Return what is seen of a template; None where nobody can tell the overlay from the rest."""
+        return None if workload.bereft else self.templates.sight()
 
     def _controllers(self, status: MigrationStatus) -> ControllersWorkload:
         uids = {i: self.claims_of.get((status.attempt, i), f"pvc-{status.attempt}-{i}") for i in CONTROLLERS}

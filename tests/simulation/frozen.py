@@ -53,6 +53,8 @@ class FrozenOperators:
         self.chance = FREEZE_CHANCE if troubled and self.random.random() < 0.5 else 0.0
         self.is_due = False
         """Whether the process freezes before its next act."""
+        self.is_waking = False
+        """Whether a process that was frozen acts now."""
         self.asleep: Asleep | None = None
         self.ends: Counter[str] = Counter()
         """How the woken ended: overtaken, or it acted."""
@@ -90,6 +92,7 @@ class FrozenOperators:
         if asleep is None or run.cluster.time.now < asleep.wakes_at:
             return
         self.asleep = None
+        self.is_waking = True
         leading, run.cluster.process = run.cluster.process, asleep.process
         for action in asleep.actions:
             if self._why(run, asleep, action):
@@ -100,6 +103,7 @@ class FrozenOperators:
             if run._carry_out(action, asleep.sick).error:
                 break
         run.cluster.process = leading
+        self.is_waking = False
 
     def _why(self, run: Run, asleep: Asleep, action: Action) -> str:
         """Return why an act is not executed, as whoever executes the real ones finds it."""

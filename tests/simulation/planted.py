@@ -7,7 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved, ZooKeeperState
+from kraftbridge.models.observation import (
+    ControllersWorkload,
+    PodState,
+    StatefulSetState,
+    Unobserved,
+    ZooKeeperState,
+)
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.status import FindingStatus, KeptCopy, LostQuorum
 from kraftbridge.models.survey import Survey
@@ -26,10 +32,11 @@ from kraftbridge.phases import (
     rests,
     rollback,
     shared_settings,
+    uids,
     verifying,
 )
 from kraftbridge.phases.draft import Draft, StepContext, Wait
-from kraftbridge.phases.nodes import deadlines, rolls, sights
+from kraftbridge.phases.nodes import deadlines, rolls, sights, templates
 from kraftbridge.phases.preflight import channel
 
 _record_ways_out = lost_quorum._record_ways_out
@@ -173,6 +180,15 @@ def _an_old_stop_takes_the_isolation_along(draft: Draft, zookeeper: ZooKeeperSta
     return _STOPS(draft, zookeeper)
 
 
+def _what_was_looked_at_stays(_draft: Draft, _stateful_set: StatefulSetState) -> Wait | None:
+    """Restart brokers on whatever somebody wrote since the last dry start, as up to 786829f."""
+
+
+def _a_name_is_an_identity(_step: StepContext) -> list[object]:
+    """Take an object for the recorded one because it has its name, as up to 786829f."""
+    return []
+
+
 def _a_rest_is_a_rest(_step: StepContext) -> list[str]:
     """Ask nothing at a rest that was reached once, as up to 6a8f8bd."""
     return []
@@ -203,6 +219,8 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "heedless": (shared_settings, "_standing", _preflight_has_judged_the_settings),
     "unfenced": (basis, "overtaken", _an_act_is_what_was_decided),
     "amnesic": (rollback, "_ensure_controllers_stopped", _an_old_stop_takes_the_isolation_along),
+    "unlooking": (templates, "ensure_looked_at", _what_was_looked_at_stays),
+    "recognizing": (uids, "_exchanged", _a_name_is_an_identity),
     "resting": (rests, "blockers", _a_rest_is_a_rest),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }

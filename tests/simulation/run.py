@@ -16,6 +16,8 @@ from tests.simulation.outages import Outages
 from tests.simulation.rests import Rests
 from tests.simulation.settings import Settings
 from tests.simulation.stores import Stores
+from tests.simulation.templates import Templates
+from tests.simulation.uids import Uids
 
 from kraftbridge.copies.dry_start import described
 from kraftbridge.models.catalogue import Code
@@ -203,6 +205,9 @@ class Run:
         self.stores = Stores(seed, troubled=self.faults != Faults())
         self.settings = Settings(seed, troubled=self.faults != Faults())
         self.cluster.settings = self.settings
+        self.templates = Templates(seed)
+        self.cluster.own_templates(self.templates)
+        self.uids = self.cluster.uids = Uids(seed)
         self.decided_at = self.cluster.moment(0.0)
         """Time of the last decision, by the clock of the operator."""
         self.outages = Outages(seed, troubled=self.faults != Faults())
@@ -293,6 +298,8 @@ class Run:
             if calm_until is None:
                 self.stores.happen(self)
                 self.settings.happen(self)
+                self.templates.happen(self)
+                self.uids.happen(self)
                 self._misfortune()
                 self._move_the_tag()
             self.step()
@@ -350,6 +357,7 @@ class Run:
         if not self.trail or self.trail[-1][10:] != line:
             self.trail.append(f"{cluster.time.now:9.1f} {line}")
         self.status = decision.status
+        self.uids.note_look(self)
         self.stores.note_reading(self, observation)
         for v in decision.status.verifications:
             self.cluster.generation_of.setdefault(v.run_id, v.generation)
@@ -605,6 +613,8 @@ class Run:
         kafka, controllers = self.cluster.kafka, self.cluster.controllers
         self.stores.lend_a_hand(self)
         self.settings.mend(self)
+        self.templates.mend(self)
+        self.uids.accept(self)
         if self.cluster.channel is not None:
             self.cluster.channel.mend(self.status)
         self._correct_settings()
@@ -694,6 +704,7 @@ class Run:
             return
         now = self.cluster.time.now
         if after.phase is Phase.TAKING_OVER:
+            self.templates.note_first_restart()
             self.cluster.images.before = {p.node: p.image for w in self.cluster.broker_sets for p in w.pods.values()}
         self._check_channel(after)
         if words := self.settings.trouble_entering(self, after.phase):
@@ -760,6 +771,8 @@ class Run:
         return (
             self.stores.trouble_of(self, action)
             or self.settings.trouble_of(self, action)
+            or self.uids.trouble_of(self, action)
+            or ("" if self.frozen.is_waking else self.templates.trouble_of(self, action))
             or self.cluster.slow_starts.trouble_of(action, self.looked_at)
         )
 

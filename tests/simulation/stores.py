@@ -317,7 +317,7 @@ class Stores:
             isinstance(action, ApplyControllers)
             and cluster.controllers is None
             and not action.format_allowed
-            and cluster.exchanged
+            and self._has_unrecorded_claims(run)
             and not lost_quorum.is_under_way(run.status)
         ):
             return "the controllers' StatefulSet is created over claims that were not recorded"
@@ -344,6 +344,12 @@ class Stores:
                 return f"the claim is removed from a {cluster.kafka.lost}"
             case _:
                 return ""
+
+    def _has_unrecorded_claims(self, run: Run) -> bool:
+        """Whether a claim is gone or another one; one that was exchanged before the voters were formatted is recorded."""
+        known = run.status.controllers
+        recorded = {} if known is None else known.volume_uids
+        return any(recorded.get(str(node)) != uid for node, uid in run.cluster.exchanged.items())
 
     def _trouble_of_lost_quorum(self, run: Run, action: Action) -> str:
         """Return which promise an action breaks while the quorum is lost and nobody has given the word."""

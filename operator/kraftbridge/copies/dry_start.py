@@ -428,6 +428,11 @@ def differences_from_running(copy: CopyOutcome, running: Sequence[BrokerSetting]
     )
 
 
+def is_of_mode(name: str) -> bool:
+    """Return whether a setting tells the mode of a broker, or is what images add to it or remove with it."""
+    return name.startswith(_ZOOKEEPER_SETTINGS) or name in (*_MODE_SETTINGS, *_ID_SETTINGS, _OFFERED_BY_CONTROLLERS)
+
+
 def _is_comparable(setting: BrokerSetting) -> bool:
     return setting.known and not setting.sensitive and setting.source is SettingSource.STATIC
 

@@ -34,14 +34,15 @@ class CheckedBy(StrEnum):
     COMPARISON = "comparison of the stores"
     """The verifications of profiles ``dual-write`` and ``replicas``."""
     EVERYWHERE = "preflight, tree verification and comparison of the stores"
-    GUARDS = "guards of every phase from TakingOver to AwaitingFinalization, and of a rollback"
+    GUARDS = "guards of the phases after Preflight, and of a rollback"
     """The operator compares what it observes with what it recorded, before it does anything."""
     LOGS = "logs of nodes"
     """The operator reads the logs of controllers, and of brokers that are down, while a phase makes no progress.
     ``models.clues`` holds the patterns."""
 
-    RESTART = "comparison of a broker after its restart"
-    """Each broker is asked by its own id before and after its restart (docs/brokers.md)."""
+    RESTART = "comparison of a broker before and after its restart"
+    """The pod template is compared with what a dry start has looked at (docs/dry-start.md), and each broker is asked by
+    its own id before and after its restart (docs/brokers.md)."""
 
 
 _BLOCKING: Final = Severity.BLOCKING
@@ -236,6 +237,19 @@ class Code(StrEnum):
         "LockedByAnother", _BLOCKING, _PREFLIGHT,
         "Another migration owns the StatefulSet: {holder}",
         "Finish or delete that migration first: kubectl get kafkamigrations --all-namespaces",
+    )
+    ANOTHER_MIGRATION = (
+        "AnotherMigration", _BLOCKING, _PREFLIGHT,
+        ("KafkaMigration {other} (phase {phase}) is about the same cluster: {same}. "
+         "It was created before this one or has left Preflight, so this one is refused"),
+        ("Delete one of the two: two migrations of one cluster would undo each other's work. "
+         "Accept this finding only if the clusters differ, for example if one is a clone with the same cluster id"),
+        _ACCEPTABLE,
+    )
+    ANOTHER_MIGRATION_UNKNOWN = (
+        "AnotherMigrationUnknown", _BLOCKING, _PREFLIGHT,
+        "Whether another KafkaMigration is about the same cluster is not known: {reason}",
+        "Let the operator list kafkamigrations.kraftbridge.dev in every namespace that it watches",
     )
     LEFTOVERS_FOUND = (
         "LeftoversFound", _INFORMATION, _PREFLIGHT,
@@ -1070,6 +1084,13 @@ class Code(StrEnum):
         ("Remove the cause; preflight then tries again by itself. Or set spec.brokers.configStyle to Env with the "
          "envPrefix of the image, or to Properties with volume and key of the properties file"),
     )
+    TEMPLATE_CHANGED = (
+        "TemplateChanged", _BLOCKING, _RESTART,
+        ("Somebody changed the pod template, or what it refers to, since a dry start looked at it: {changed}. "
+         "No copy of a pod shows what this does to a broker: {unseen}"),
+        "Give these parts their former content, or accept this finding, so that brokers restart with them",
+        _ACCEPTABLE,
+    )
     DRY_START_DIFFERS = (
         "DryStartDiffers", _BLOCKING, _PREFLIGHT,
         "A copy of pod {pod} would not start with what its broker runs: {differences}",
@@ -1296,6 +1317,25 @@ class Code(StrEnum):
         ("Restore the claims with their volumes, if a backup keeps their UIDs. "
          "Otherwise replace one controller at a time as docs/kraft.md describes while the others are a majority, "
          "or roll back with spec.rollback.acceptLoss if ZooKeeper has what you need"),
+    )
+    IDENTITY_CHANGED = (
+        "IdentityChanged", _BLOCKING, _GUARDS,
+        ("This migration recorded UID {recorded}, and the object of this name has UID {present}: it was restored from "
+         "a backup, or deleted and created anew. No step is taken forward or back, "
+         "and nothing is written to brokers and controllers"),
+        "{way_out}",
+    )
+    STATEFUL_SET_RENAMED = (
+        "StatefulSetRenamed", _BLOCKING, _GUARDS,
+        "The StatefulSet does not exist any more, and StatefulSet {other} has taken its place: it {signs}",
+        ("Give the StatefulSet its former name back (a chart's nameOverride or fullnameOverride has probably changed). "
+         "The brokers' names, claims and addresses contain it"),
+    )
+    CHART_CHANGED = (
+        "ChartChanged", _WARNING, _GUARDS,
+        "The chart of the StatefulSet was upgraded during the migration: {labels}",
+        ("Roll that release back, and upgrade it after the migration. "
+         "Before the next broker restarts, the pod template is compared with what a dry start has looked at"),
     )
     QUORUM_LOST = (
         "QuorumLost", _BLOCKING, _GUARDS,

@@ -82,6 +82,8 @@ class Reason(StrEnum):
     CONTRADICTS = "ZooKeeperContradicts"
     ORIGINALS_LOST = "OriginalsLost"
     QUORUM_LOST = "QuorumLost"
+    IDENTITY_CHANGED = "IdentityChanged"
+    """The resource, or an object that it is about, has another UID than the status records."""
     DEGRADED = "Degraded"
     """The target was reached, and what must hold there does not."""
 

@@ -310,6 +310,7 @@ class EventReason(StrEnum):
     BROKER_RESTARTING = "BrokerRestarting"
     BROKER_DIFFERS = "BrokerDiffers"
     BROKER_TAKEN_BACK = "BrokerTakenBack"
+    TEMPLATE_LOOKED_AT = "TemplateLookedAt"
     CONTROLLER_RESTARTING = "ControllerRestarting"
     CONTROLLERS_CHANGING = "ControllersChanging"
     CONTROLLERS_CHANGED = "ControllersChanged"

@@ -217,6 +217,18 @@ class RecordedOriginal:
 
 
 @dataclass(frozen=True, slots=True)
+class TemplateSight:
+    """The pod template that a broker would start from, without the overlay, and what it refers to."""
+
+    digest: str
+    """Of all of it, Secrets included."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """Digest of each part of the template and of each ConfigMap, by the name of the part."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """``resourceVersion`` of each Secret, by ``Secret name``."""
+
+
+@dataclass(frozen=True, slots=True)
 class StatefulSetState:
     """A StatefulSet and its pods."""
 
@@ -276,6 +288,25 @@ class StatefulSetState:
     original: RecordedOriginal = RecordedOriginal()
     overlay: str = ""
     """What shows that the template carries an overlay of the operator, ``""`` if it is the user's own."""
+    selector: str = ""
+    """Its label selector, as text."""
+    chart: Mapping[str, str] = field(default_factory=dict)
+    """Its labels that tell the chart and the version of what it runs."""
+    claims: Mapping[str, str] = field(default_factory=dict)
+    """UID of each PersistentVolumeClaim that its pods mount, by name; those that do not exist are left out."""
+    template: TemplateSight | None = None
+    """None if its original state is lost, so that the overlay cannot be told from the rest, and where no broker
+    restarts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed(Unobserved):
+    """A StatefulSet that does not exist any more, and whose place another one has taken."""
+
+    name: str = ""
+    other: str = ""
+    signs: str = ""
+    """What shows it, as the end of a sentence about the other one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,7 +220,7 @@ _ALWAYS: Final = frozenset(
     {Part.STATEFUL_SETS, Part.CLUSTER, Part.RUN, Part.CLUES, Part.ISSUED, Part.START_LOG, Part.KEPT_COPY, Part.BEHIND}
 )
 _QUORUM: Final = frozenset({Part.CONTROLLERS, Part.QUORUM, Part.METRICS})
-_RESTARTS: Final = frozenset({Part.CLUSTER_BY_BROKER, Part.REDUNDANCY})
+_RESTARTS: Final = frozenset({Part.CLUSTER_BY_BROKER, Part.REDUNDANCY, Part.DRY_START})
 """Parts for the gate before each restart of a node."""
 _BECOMING: Final = frozenset({Part.BROKER_RECORD, Part.BROKER_NOW})
 """Parts for the comparison of a broker before and after its restart."""

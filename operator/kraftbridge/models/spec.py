@@ -515,6 +515,9 @@ class MigrationSpec(Model):
     """Name of the kept copy (``status.keptCopy.id``) from which all controllers are restored,
     once a majority of their volumes is lost.
     Changes of the metadata after the copy are lost."""
+    accepted_objects: Annotated[str, Field(max_length=63)] = ""
+    """Id of a change of UIDs, as the finding IdentityChanged names it: the objects with other UIDs than this migration
+    recorded are the same ones to you, with all of their data. The operator records them anew and goes on."""
     on_deletion: OnDeletion = OnDeletion.BLOCK
     """Reaction to a deletion of the resource during the migration. The deletion of the whole namespace never waits."""
     hand_over: HandOver = HandOver.GUARD

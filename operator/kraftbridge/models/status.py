@@ -1005,6 +1005,60 @@ class ChannelStatus(StatusModel):
         return f"configStyle: {self.config_style}, envPrefix: {self.env_prefix}"
 
 
+class TemplateChange(StatusModel):
+    """A change of a template, or of what it refers to, that no dry start has looked at yet."""
+
+    digest: str
+    """Of the changed template."""
+    what: tuple[str, ...] = ()
+    """Parts that changed, at most 20."""
+    seen_at: datetime
+    """When it was first seen."""
+
+
+class TemplateStatus(StatusModel):
+    """The pod template of a StatefulSet of brokers without the overlay, as a dry start has looked at it."""
+
+    stateful_set: str
+    """Name of the StatefulSet."""
+    digest: str
+    """Of the template, and of the ConfigMaps and Secrets that it refers to. No broker restarts with another one."""
+    parts: dict[str, str] = {}
+    """Digest of each part of the template and of each ConfigMap."""
+    secrets: dict[str, str] = {}
+    """``resourceVersion`` of each Secret."""
+    change: TemplateChange | None = None
+    """Unset while the template is the one that a dry start has looked at."""
+
+
+class RecordedStatefulSet(StatusModel):
+    """A StatefulSet of brokers, as the migration found it."""
+
+    name: str
+    """Name of the StatefulSet."""
+    uid: str
+    """UID of the StatefulSet."""
+    selector: str = ""
+    """Its label selector. A StatefulSet of another name with the same selector may be the renamed one."""
+    chart: dict[str, str] = {}
+    """Its labels that tell the chart and the version of what it runs."""
+
+
+class RecordedObjects(StatusModel):
+    """What the migration is about, by UID. Preflight and RolledBack record it anew, and no other phase does."""
+
+    migration: str
+    """UID of the KafkaMigration itself."""
+    cluster_id: str = ""
+    """Id of the Kafka cluster in ZooKeeper, when it was last read."""
+    stateful_sets: tuple[RecordedStatefulSet, ...] = ()
+    """StatefulSets of brokers."""
+    claims: dict[str, str] = {}
+    """UID of each PersistentVolumeClaim that the brokers' pods mount, by name."""
+    controllers: str = ""
+    """UID of the controllers' StatefulSet. Unset before it exists, and while the operator creates it anew."""
+
+
 class ZooKeeperContradiction(StatusModel):
     """ZooKeeper shows less than an earlier reading of the same attempt."""
 
@@ -1128,6 +1182,8 @@ class MigrationStatus(StatusModel):
     """Fields of other owners' objects that the migration changed."""
     originals: tuple[OriginalStatus, ...] = ()
     """Records of the original state of the StatefulSets of brokers."""
+    templates: tuple[TemplateStatus, ...] = ()
+    """Pod templates of the brokers, from the first restart on."""
     history: tuple[PhaseRecord, ...] = ()
     """Visits to phases, oldest first."""
     waiting: Waiting | None = None
@@ -1144,6 +1200,8 @@ class MigrationStatus(StatusModel):
     final_manifest: str = ""
     """Name of the ConfigMap with the manifests that the user's next release should contain."""
     zookeeper_history: ZooKeeperHistory | None = None
+    objects: RecordedObjects | None = None
+    """UIDs of the objects that the migration is about. While one of them has another UID, no step is taken."""
     kept_copy: KeptCopy | None = None
     """The newest copy of the metadata log that the operator keeps."""
     keeping: KeepingStatus | None = None

@@ -258,6 +258,24 @@ class LoginTrial:
 
 
 @dataclass(frozen=True, slots=True)
+class MigrationClaim:
+    """A KafkaMigration, and the cluster that it is about."""
+
+    namespace: str
+    name: str
+    uid: str
+    created_at: str
+    """``metadata.creationTimestamp``."""
+    phase: str
+    stateful_sets: frozenset[str]
+    """StatefulSets of brokers in its namespace."""
+    connect: str
+    """``spec.zookeeper.connect``."""
+    cluster_id: str
+    """Id of its Kafka cluster, ``""`` while it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
     """All of it."""
 
@@ -287,6 +305,8 @@ class Survey:
     leftovers: tuple[str, ...] | Unobserved = ()
     """``Kind/name`` of objects that an earlier resource of the same name left behind; this migration does not use
     them."""
+    migrations: tuple[MigrationClaim, ...] | Unobserved = ()
+    """Every KafkaMigration that the operator sees, this one included."""
     zookeeper_users: ZooKeeperUsers | Unobserved = ZooKeeperUsers()
     """Others that use the brokers' ZooKeeper, as far as it tells."""
     selecting: tuple[str, ...] | Unobserved = ()

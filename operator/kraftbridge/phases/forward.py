@@ -40,7 +40,7 @@ from kraftbridge.phases import (
     verifying,
 )
 from kraftbridge.phases.draft import QUORUM_IS_READY, SLOW, Draft, Enter, Outcome, StepContext, Wait, reached, soak
-from kraftbridge.phases.nodes import brokers, controllers, restarts, rolls
+from kraftbridge.phases.nodes import brokers, controllers, restarts, rolls, templates
 from kraftbridge.phases.nodes.rolls import reconcile_nodes
 from kraftbridge.phases.preflight import channel, dry_start
 from kraftbridge.phases.preflight import findings as preflight
@@ -259,6 +259,7 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
         or _ensure_rehearsed(draft)
         or _closed(draft, "before any broker restarts: ", gates.volume_blockers, gates.cluster_blockers)
         or rolls.record_images(draft)
+        or templates.record_templates(draft)
         or Enter(Phase.TAKING_OVER)
     )
 

@@ -29,6 +29,7 @@ from kraftbridge.phases import (
     rests,
     rollback,
     shared_settings,
+    uids,
     verifying,
 )
 from kraftbridge.phases.draft import QUORUM_IS_READY, SLOW, Draft, Enter, Identity, Outcome, StepContext, Wait
@@ -42,7 +43,7 @@ from kraftbridge.phases.forward import (
     run_rolling_brokers_phase,
     run_taking_over_phase,
 )
-from kraftbridge.phases.nodes import brokers, deadlines, restarts, sights
+from kraftbridge.phases.nodes import brokers, deadlines, restarts, sights, templates
 
 
 def decide(
@@ -73,6 +74,29 @@ def decide(
             history=(PhaseRecord(phase=Phase.PREFLIGHT, entered_at=now),),
             progress_at=now,
         )
+    outcome = uids.refuse_others(draft) or _take_step(draft)
+    # What ends a phase leaves nothing half-way, so a pause holds here even where `_paused` lets a rollback go on.
+    if (
+        isinstance(outcome, Enter)
+        and (waiting := restarts.paused(draft) or _no_place(draft, outcome.phase)) is not None
+    ):
+        outcome = waiting
+    match outcome:
+        case Enter(phase):
+            _enter(draft, phase)
+            waiting = Wait(f"entering {phase}", requeue_after=timedelta(0))
+        case Wait():
+            judged = rests.judge_rest(draft, outcome)
+            waiting = certificates.explained(draft, gates.explained(draft, judged))
+    uids.note_creation(draft)
+    _record_wait(draft, waiting)
+    waiting = _naming_unknown(draft, _stalled_past_deadline(draft, waiting))
+    _conclude(draft, waiting, before=status)
+    return Decision(draft.status, tuple(draft.actions), tuple(draft.events), waiting.requeue_after)
+
+
+def _take_step(draft: Draft) -> Outcome:
+    """Record what this look shows, and run the phase."""
     sights.record_sights(draft)
     sights.follow_start(draft, brokers.starting_broker(draft))
     history.track(draft)
@@ -87,24 +111,8 @@ def decide(
     certificates.track(draft)
     certificates.keep_issued(draft)
     originals.track(draft)
-    outcome = _run_phase(draft)
-    # What ends a phase leaves nothing half-way, so a pause holds here even where `_paused` lets a rollback go on.
-    if (
-        isinstance(outcome, Enter)
-        and (waiting := restarts.paused(draft) or _no_place(draft, outcome.phase)) is not None
-    ):
-        outcome = waiting
-    match outcome:
-        case Enter(phase):
-            _enter(draft, phase)
-            waiting = Wait(f"entering {phase}", requeue_after=timedelta(0))
-        case Wait():
-            judged = rests.judge_rest(draft, outcome)
-            waiting = certificates.explained(draft, gates.explained(draft, judged))
-    _record_wait(draft, waiting)
-    waiting = _naming_unknown(draft, _stalled_past_deadline(draft, waiting))
-    _conclude(draft, waiting, before=status)
-    return Decision(draft.status, tuple(draft.actions), tuple(draft.events), waiting.requeue_after)
+    templates.track(draft)
+    return _run_phase(draft)
 
 
 def _run_phase(draft: Draft) -> Outcome:
@@ -320,6 +328,9 @@ def _set_rollback_possible(draft: Draft) -> None:
         draft.set_condition(
             kind, "False", Reason.FINALIZED, "The migration is being or has been finalized and cannot be rolled back"
         )
+        return
+    if (refused := uids.possible(draft)) is not None:
+        draft.set_condition(kind, *refused)
         return
     if not phase.row.changes_brokers:
         draft.set_condition(

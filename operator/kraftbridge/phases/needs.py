@@ -44,6 +44,11 @@ def _archive(status: MigrationStatus, _now: datetime) -> bool:
     return healing is not None and bool(healing.archive) and healing.archived_at is None
 
 
+def _dry_start(status: MigrationStatus, _now: datetime) -> bool:
+    # Once brokers restart, a dry start looks only at what somebody changed.
+    return not status.phase.row.changes_brokers or any(template.change is not None for template in status.templates)
+
+
 _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.CONTROLLERS: lambda status, _: status.controllers is not None,
     Part.CONTROLLER_FEATURES: lambda status, _: status.controllers is not None,
@@ -54,6 +59,7 @@ _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.REDUNDANCY: _restarting,
     Part.CANARY_BY_BROKER: _canary,
     Part.SURVEY: lambda status, _: status.phase is Phase.PREFLIGHT or shared_settings.are_due(status),
+    Part.DRY_START: _dry_start,
     Part.RUN: lambda status, _: bool(status.verifications),
     Part.CLUES: is_slow,
     Part.ARCHIVE: _archive,

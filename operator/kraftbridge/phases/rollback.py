@@ -172,7 +172,7 @@ def _release(draft: Draft, sets: tuple[StatefulSetState, ...]) -> Wait | None:
 
 
 def _conclude_rollback(draft: Draft) -> Enter:
-    draft.update(changed_fields=(), originals=(), given_up=None)
+    draft.update(changed_fields=(), originals=(), templates=(), given_up=None)
     return Enter(Phase.ROLLED_BACK)
 
 

@@ -207,13 +207,19 @@ class DryStarts:
     def _sources(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[_Source, ...]:
         sources = []
         for ref in spec.brokers.stateful_sets:
-            stateful_set = workloads.existing(self._facts.kubernetes, identity.namespace, ref.name)
+            stateful_set = self._own_template(identity, spec, status, ref.name)
             pods = self._facts.kubernetes.list(*_POD, identity.namespace, workloads.pods_selector(stateful_set))
             by_ordinal = {p.ordinal: p.name for p in workloads.pods_of(stateful_set, pods)}
             by_name = {p["metadata"]["name"]: p for p in pods}
             live = {ordinal: by_name[name] for ordinal, name in by_ordinal.items()}
             sources.append(_Source(stateful_set, live, self._parts(identity, spec, status, stateful_set, live)))
         return tuple(sources)
+
+    def _own_template(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, name: str) -> Object:
+        """Return a StatefulSet without our overlay: in the middle of a migration, copies get the overlay of a mode."""
+        present = workloads.existing(self._facts.kubernetes, identity.namespace, name)
+        own = self._facts.own_template(identity, spec, status, present)
+        return present if own is None else dict(own)
 
     def _listener(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus

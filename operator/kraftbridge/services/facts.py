@@ -14,12 +14,23 @@ from typing import Any, Final
 
 from kraftbridge.builders import names
 from kraftbridge.builders.bitnami import writes_to_zookeeper
-from kraftbridge.builders.broker_overlays import BrokerFacts, takes_issued_certificate
+from kraftbridge.builders.broker_overlays import (
+    ISSUED_DIRECTORY,
+    BrokerFacts,
+    environment,
+    overlay,
+    takes_issued_certificate,
+)
 from kraftbridge.builders.controllers import ControllersFacts, listener_secrets
 from kraftbridge.builders.pods import PodDefaults
 from kraftbridge.config import Settings
+from kraftbridge.constants import ANNOTATION_CONFIGURATION
+from kraftbridge.copies.dry_start import referenced
+from kraftbridge.copies.templates import Overlaid, sight_of, without_overlay
 from kraftbridge.models.issued import IssuedListener
 from kraftbridge.models.objects import entries, section, variables_of, version_of
+from kraftbridge.models.observation import TemplateSight
+from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, SeenSecret, controllers_name
 from kraftbridge.phases.draft import Identity
@@ -141,6 +152,66 @@ class Facts:
         files = original_state.mounted_files(self.kubernetes, identity.namespace, spec, stateful_set)
         values = original_state.environment_values(self.kubernetes, identity.namespace, spec, stateful_set)
         return original_state.capture(spec, stateful_set, files, values)
+
+    def own_template(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, stateful_set: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """Return a StatefulSet as its owner has it now, without our overlay.
+
+        Returns
+        -------
+        Mapping or None
+            None if it carries an overlay and its original state is lost.
+
+        Raises
+        ------
+        ObservationError
+            A Secret cannot be read.
+        """
+        annotations = section(stateful_set, "spec", "template", "metadata", "annotations")
+        mode = BrokerMode.of(annotations.get(ANNOTATION_CONFIGURATION, ""))
+        recorded = self.recorded(identity, status, stateful_set["metadata"]["name"])
+        if recorded is None:
+            return None if original_state.overlay_of(stateful_set) else stateful_set
+        if mode is BrokerMode.ZOOKEEPER:
+            return stateful_set
+        facts = self.brokers(identity, spec, status, recorded)
+        wanted = overlay(spec, facts, stateful_set["metadata"]["name"], mode)
+        overlaid = Overlaid(
+            container=spec.brokers.container,
+            variables=environment(spec, facts, mode).keys(),
+            volumes=[volume["name"] for volume in entries(wanted, "spec", "template", "spec", "volumes")],
+            mount=ISSUED_DIRECTORY if facts.issued_secret else "",
+            former_container=recorded.container,
+            former_volumes=recorded.volumes,
+        )
+        return without_overlay(stateful_set, overlaid)
+
+    def template_sight(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, stateful_set: Mapping[str, Any]
+    ) -> TemplateSight | None:
+        """Return the parts of the template that a broker would start from, and of all ConfigMaps and Secrets in it.
+
+        They are read at each call: what was read some seconds ago is not what a broker would start with.
+
+        Returns
+        -------
+        TemplateSight or None
+            None if the overlay cannot be told from the rest (`own_template`).
+
+        Raises
+        ------
+        ObservationError
+            An object that it refers to cannot be read.
+        """
+        own = self.own_template(identity, spec, status, stateful_set)
+        if own is None:
+            return None
+        references = referenced(section(own, "spec", "template", "spec"))
+        contents = {
+            (kind, name): self.kubernetes.get("v1", kind, identity.namespace, name) for kind, name in references
+        }
+        return sight_of(own, contents)
 
     def brokers(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, original: OriginalState

@@ -42,6 +42,7 @@ from kraftbridge.models.decision import (
     RestartPod,
 )
 from kraftbridge.models.observation import (
+    NOT_NEEDED,
     ControllersWorkload,
     ControllerZnode,
     PodState,
@@ -586,3 +587,13 @@ def test_what_keeps_a_pod_from_being_created_is_quoted() -> None:
     message = fine.with_status(operation=operation).observing(stateful_sets=(lacking,)).decide().status.message
     assert "StatefulSet kafka lacks a pod: the API server refuses it: exceeded quota: compute" in message
     assert "tries again by itself" in message
+
+
+def test_a_template_that_changes_while_both_stores_are_written_reaches_the_brokers() -> None:
+    """DualWrite asks nothing of the voters' registrations (`phases.needs`): they matter before the copy alone."""
+    fine = open_gate(Phase.DUAL_WRITE)
+    (item,) = fine.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    case = fine.observing(stateful_sets=(replace(item, update_revision="another"),), registered_controllers=NOT_NEEDED)
+    decision = case.decide()
+    assert [action.pod for action in decision.actions if isinstance(action, RestartPod)] == [f"{BROKER_SET}-0"]

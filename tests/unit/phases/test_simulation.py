@@ -194,6 +194,8 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
         ("inattentive", "came back with another image", CALM_SEEDS),
         ("unasked", "reaches the brokers", OPEN),
         ("believing", "is not what it was", range(REFUSING, 400, 8)),
+        ("recognizing", "nobody says that it is the same", range(40)),
+        ("unlooking", "no dry start has looked at its present template", range(40)),
         ("resting", "Ready is True in", range(400)),
         ("amnesic", "not at rest", range(400)),
         ("impatient", "while it recovers its logs", range(SLOW_STARTS, 400, 8)),

@@ -37,7 +37,7 @@ from kraftbridge.models.status import (
 )
 from kraftbridge.phases import certificates, gates, healing, observed, originals, shared_settings, verifying
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
-from kraftbridge.phases.nodes import brokers, comparing, controllers, deadlines, restarts, sights, undoing
+from kraftbridge.phases.nodes import brokers, comparing, controllers, deadlines, restarts, sights, templates, undoing
 from kraftbridge.phases.nodes.deadlines import PastDeadline
 
 LAST_BROKER = "last-broker"
@@ -150,8 +150,9 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
     return (
         restarts.finish_hold(draft)
         or _other_image(draft)
+        or templates.ensure_looked_at(draft, stateful_set)
         or gates.restart_gate(draft)
-        or _ensure_mode_can_begin(draft, mode)
+        or _ensure_mode_can_begin(draft)
         or _ensure_copy_prepared(draft, last=last)
         or restarts.paused(draft)
         or shared_settings.wait_before_restart(draft, draft.status.broker_ids[pod.name])
@@ -160,9 +161,12 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
     )
 
 
-def _ensure_mode_can_begin(draft: Draft, mode: BrokerMode) -> Wait | None:
-    """Return None when the quorum can register a broker in ``mode``, and ZooKeeper mirrors the log where it must."""
-    if mode is BrokerMode.MIGRATION:
+def _ensure_mode_can_begin(draft: Draft) -> Wait | None:
+    """Return None when the quorum can register a broker, and ZooKeeper mirrors the log where it must.
+
+    The copy begins once every voter is registered (KIP-866); after it, nothing waits for that.
+    """
+    if draft.status.phase is Phase.TAKING_OVER:
         return controllers.ensure_voters_registered(draft)
     if not draft.status.phase.reversible:
         return None
@@ -234,7 +238,11 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
         # This restart is over; the next one uses the current template.
         draft.update(operation=None)
         return None
-    waiting = restarts.follow_replacement(draft, operation, pod, gates.restart_blockers)
+
+    def may_stop(step: StepContext) -> list[str]:
+        return templates.blockers(step, stateful_set) or gates.restart_blockers(step)
+
+    waiting = restarts.follow_replacement(draft, operation, pod, may_stop)
     waiting = waiting or _follow_return(draft, operation, stateful_set, pod)
     if waiting is None:
         _conclude_restart(draft, draft.status.operation or operation, stateful_set, pod)
@@ -292,7 +300,7 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, 
         return Wait(
             f"StatefulSet {stateful_set.name} does not render our configuration: {', '.join(stateful_set.drift)}"
         )
-    if stateful_set.foreign:
+    if stateful_set.foreign and draft.status.phase is not Phase.ROLLING_BACK:
         return Wait(
             f"StatefulSet {stateful_set.name}: {_writer_of(stateful_set)} changed its template during the migration: "
             f"{', '.join(stateful_set.foreign)}. "
@@ -301,6 +309,8 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, 
             stalled=True,
             requeue_after=SLOW,
         )
+    if (waiting := templates.ensure_looked_at(draft, stateful_set)) is not None:
+        return waiting
     comparing.forget_unwritten_record(draft)
     node_id = draft.status.broker_ids[pod.name]
     restarts.begin(draft, OperationKind.RESTART_BROKER, node_id, pod, repeated=repeated)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kraftbridge.copies.dry_start import (
+    SettingDifference,
     copies_of,
     differences_from_overlay,
     differences_from_running,
+    is_of_mode,
     other_images,
     settings_named,
 )
@@ -18,7 +20,7 @@ from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.status import FindingStatus, chooses_channel, finding, first, some, with_channel
 from kraftbridge.phases.draft import Draft, StepContext
-from kraftbridge.phases.observed import told_settings
+from kraftbridge.phases.observed import broker_pods, told_settings
 
 UNDER_WAY = "Copies of the brokers' pods are started without Kafka, to see which settings each mode would pass to Kafka"
 _SHOWN_DIFFERENCES = 4
@@ -135,7 +137,7 @@ def _stateful_set(step: StepContext, report: DryStartReport, stateful_set: State
         yield from _failed(step, name, mode, copies, outcomes)
         yield from _refused(step, name, mode, copies)
         if mode is BrokerMode.ZOOKEEPER:
-            yield from _differences_from_running(step, name, copies)
+            yield from _differences_from_running(step, name, copies, report)
         else:
             yield from _differences_from_overlay(name, mode, copies, report)
     yield from _programs(name, made)
@@ -204,12 +206,25 @@ def _refused(step: StepContext, name: str, mode: BrokerMode, copies: Sequence[Co
             return
 
 
-def _differences_from_running(step: StepContext, name: str, copies: Sequence[CopyOutcome]) -> Iterator[FindingStatus]:
+def _beside_overlay(
+    differences: Sequence[SettingDifference], report: DryStartReport, mode: BrokerMode
+) -> list[SettingDifference]:
+    """Return the differences that the overlay of a broker's mode does not explain; it has none in ZooKeeper mode."""
+    if mode is BrokerMode.ZOOKEEPER:
+        return list(differences)
+    overlaid = {name for copy in report.copies if copy.key.mode is mode for name in copy.overlay}
+    return [each for each in differences if each.name not in overlaid and not is_of_mode(each.name)]
+
+
+def _differences_from_running(
+    step: StepContext, name: str, copies: Sequence[CopyOutcome], report: DryStartReport
+) -> Iterator[FindingStatus]:
     """Find the first copy in the present mode that has other settings than its broker runs with."""
     survey = step.observation.survey
     if isinstance(survey, Unobserved) or isinstance(survey.brokers, Unobserved):
         return  # another finding reports it
     told = told_settings(survey)
+    modes = {pod.name: BrokerMode.of(pod.configuration) for pod in broker_pods(step)}
     for copy in filter(valid_start, copies):
         if copy.broker_id not in survey.brokers:
             problem = (
@@ -220,7 +235,8 @@ def _differences_from_running(step: StepContext, name: str, copies: Sequence[Cop
             return
         if copy.broker_id not in told:
             continue  # another finding reports it
-        if differences := differences_from_running(copy, told[copy.broker_id]):
+        mode = modes.get(copy.key.pod, BrokerMode.ZOOKEEPER)
+        if differences := _beside_overlay(differences_from_running(copy, told[copy.broker_id]), report, mode):
             yield finding(Code.DRY_START_DIFFERS, name, pod=copy.key.pod, differences=_shown(differences))
             return
 

@@ -53,6 +53,7 @@ from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.lost_quorum import is_under_way
 from kraftbridge.phases.needs import needs
+from kraftbridge.phases.nodes.templates import starts_from_template
 from kraftbridge.services import kept_broker_records as broker_records
 from kraftbridge.services import kept_copies
 from kraftbridge.services.act import archives
@@ -67,6 +68,7 @@ from kraftbridge.services.observe.behind import zookeeper_behind
 from kraftbridge.services.observe.pod_refusals import PodRefusals
 from kraftbridge.services.observe.runs import running_rehearsal
 from kraftbridge.services.observe.survey import Surveyor
+from kraftbridge.services.observe.uids import absent, chart_of, claims_of
 from kraftbridge.services.observe.workloads import LogReader
 from kraftbridge.services.original_state import (
     changed_fields,
@@ -261,8 +263,12 @@ class Observer:
 
     def _stateful_set(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, name: str
-    ) -> StatefulSetState:
-        stateful_set = workloads.existing(self._kubernetes, identity.namespace, name)
+    ) -> StatefulSetState | Unobserved:
+        stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, name)
+        if stateful_set is None:
+            controllers = () if status.controllers is None else (status.controllers.name,)
+            own = frozenset({*(ref.name for ref in spec.brokers.stateful_sets), *controllers})
+            return absent(self._kubernetes, identity.namespace, name, status.objects, own)
         pods = self._kubernetes.list("v1", "Pod", identity.namespace, workloads.pods_selector(stateful_set))
         kept = self._facts.kept(identity, status, name)
         original = self._facts.original(identity, spec, status, stateful_set)
@@ -281,8 +287,13 @@ class Observer:
             lease=self._leases.look(identity, name),
             original=RecordedOriginal() if kept is None else kept.record,
             overlay=overlay_of(stateful_set),
+            selector=workloads.pods_selector(stateful_set),
+            chart=chart_of(stateful_set),
+            claims=claims_of(self._kubernetes, identity.namespace, stateful_set, pods),
             pods_refused=self._refusals.of(stateful_set, len(state.pods)),
         )
+        if starts_from_template(status):
+            state = replace(state, template=self._facts.template_sight(identity, spec, status, stateful_set))
         if status.phase is Phase.COMPLETED:
             needed = _needed(spec, status, None if kept is None else facts, name)
             state = _handed_over(state, stateful_set, needed)
@@ -468,7 +479,9 @@ class Observer:
         if not self._settings.dry_start:
             return DryStartState("", off=True)
         answer = memory.dry_start
-        if answer is None or memory.generation != identity.generation or not answer.holds(DRY_START_EVERY_SECONDS):
+        # Later a template is compared with what was looked at (`phases.nodes.templates`), as of this very step.
+        seconds = DRY_START_EVERY_SECONDS if status.phase is Phase.PREFLIGHT else 0.0
+        if answer is None or memory.generation != identity.generation or not answer.holds(seconds):
             fingerprint = self._dry_starts.fingerprint(identity, spec, status)
             channels = self._dry_starts.channels(identity, spec) if choosing else ()
             memory.dry_start = answer = Answer((fingerprint, channels))
@@ -500,7 +513,9 @@ class Observer:
     def _runner_available(self, spec: MigrationSpec) -> bool:
         return spec.verification.runner is Runner.JOB or self._kubernetes.serves(SPARK_API_VERSION, "SparkApplication")
 
-    def _later(self, source: str, look: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T | Unobserved]:
+    def _later(
+        self, source: str, look: Callable[..., T | Unobserved], *args: Any, **kwargs: Any
+    ) -> Future[T | Unobserved]:
         def attempt() -> T | Unobserved:
             try:
                 return look(*args, **kwargs)

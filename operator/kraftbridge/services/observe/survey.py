@@ -69,6 +69,7 @@ from kraftbridge.services.clients import (
 )
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.observe.inter_broker import Controllers, LoginTrials
+from kraftbridge.services.observe.migrations import MigrationClaims
 from kraftbridge.storage.ports import Object, ReadPort
 
 
@@ -159,6 +160,7 @@ _APPLY: Final = ("get", "create", "patch")
 """Server-side apply of an object that may not exist yet."""
 
 _ALWAYS: Final[dict[tuple[str, str, str], tuple[str, ...]]] = {
+    ("kraftbridge.dev", "kafkamigrations", ""): ("list",),
     ("kraftbridge.dev", "kafkamigrations", "status"): ("patch",),
     ("apps", "statefulsets", ""): (*_APPLY, "list", "delete"),
     ("", "pods", ""): ("get", "list", "create", "patch", "delete"),
@@ -219,6 +221,7 @@ class Surveyor:
         self._outcomes = Outcomes(ACCEPTED_FOR_SECONDS, REFUSED_FOR_SECONDS)
         """Of each dry run, by a digest of its object."""
         self._logins = LoginTrials()
+        self._claims = MigrationClaims(kubernetes, settings)
         self._rooms_lock = threading.Lock()
         """Held while the room is read, so that migrations do not read it at the same time.
         Nobody waits for it who knows an older answer."""
@@ -265,6 +268,7 @@ class Surveyor:
             missing_rights=_attempt(lambda: self._missing_rights(namespace, spec)),
             writers=_attempt(lambda: self._writers(namespace, spec)),
             leftovers=_attempt(lambda: self._leftovers(identity)),
+            migrations=_attempt(lambda: self._claims.read(identity)),
             selecting=_attempt(lambda: self._selecting(identity, spec)),
             refused=_attempt(lambda: self._refused(identity, spec, status)),
             inter_broker=_attempt(lambda: self._inter_broker(identity, spec, status, clients, brokers)),
@@ -304,6 +308,7 @@ class Surveyor:
             missing_rights=NOT_NEEDED,
             writers=NOT_NEEDED,
             leftovers=NOT_NEEDED,
+            migrations=NOT_NEEDED,
             selecting=NOT_NEEDED,
             refused=NOT_NEEDED,
             inter_broker=logins,
