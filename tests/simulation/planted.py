@@ -14,12 +14,14 @@ from kraftbridge.phases import (
     basis,
     belongings,
     canary,
+    expired,
     forward,
     gates,
     healing,
     history,
     lost_quorum,
     originals,
+    presented,
     rehearsing,
     rests,
     rollback,
@@ -161,6 +163,16 @@ def _a_rest_is_a_rest(_step: StepContext) -> list[str]:
     return []
 
 
+def _no_certificate_ends(_step: StepContext) -> tuple[()]:
+    """Take every certificate for valid, as up to 786829f: controllers restart one at a time, or wait for ever."""
+    return ()
+
+
+def _any_phase_will_do(_step: StepContext) -> list[str]:
+    """Restart all controllers whose certificate has ended in any phase."""
+    return []
+
+
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
@@ -186,6 +198,8 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "heedless": (shared_settings, "_standing", _preflight_has_judged_the_settings),
     "unfenced": (basis, "overtaken", _an_act_is_what_was_decided),
     "resting": (rests, "blockers", _a_rest_is_a_rest),
+    "ageless": (presented, "expired", _no_certificate_ends),
+    "hasty": (expired, "_phase_hindrances", _any_phase_will_do),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from random import Random
 
 from tests.simulation.aims import Aims
+from tests.simulation.certificates import Certificates
 from tests.simulation.channels import OpenChannel, channels
 from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
 from tests.simulation.frozen import FrozenOperators
@@ -45,7 +46,7 @@ from kraftbridge.models.spec import (
     StatefulSetRef,
 )
 from kraftbridge.models.status import MigrationStatus, VerificationStatus, tuned_controllers
-from kraftbridge.phases import machine
+from kraftbridge.phases import expired, machine
 from kraftbridge.phases.draft import Identity
 
 SAME_NAME = 0.5
@@ -202,6 +203,8 @@ class Run:
         self.stores = Stores(seed, troubled=self.faults != Faults())
         self.settings = Settings(seed, troubled=self.faults != Faults())
         self.cluster.settings = self.settings
+        self.certificates = Certificates(seed, troubled=self.faults != Faults() and seed % 4 == ISSUED)
+        self.cluster.certificates = self.certificates
         self.decided_at = self.cluster.moment(0.0)
         """Time of the last decision, by the clock of the operator."""
         self.frozen = FrozenOperators(seed, troubled=self.faults != Faults())
@@ -291,6 +294,7 @@ class Run:
             if calm_until is None:
                 self.stores.happen(self)
                 self.settings.happen(self)
+                self.certificates.happen(self)
                 self._misfortune()
                 self._move_the_tag()
             self.step()
@@ -602,6 +606,7 @@ class Run:
         kafka, controllers = self.cluster.kafka, self.cluster.controllers
         self.stores.lend_a_hand(self)
         self.settings.mend(self)
+        self.certificates.lend_a_hand(self)
         if self.cluster.channel is not None:
             self.cluster.channel.mend(self.status)
         self._correct_settings()
@@ -757,6 +762,7 @@ class Run:
         return (
             self.stores.trouble_of(self, action)
             or self.settings.trouble_of(self, action)
+            or self.certificates.trouble_of(self, action)
             or self.cluster.slow_starts.trouble_of(action, self.looked_at)
         )
 
@@ -822,6 +828,8 @@ class Run:
                     and not (self.status.controllers is not None and self.status.controllers.format_allowed)
                     # Voters on different ports make no quorum, so they are isolated, and brought back, all at once.
                     and self.status.phase is not Phase.ROLLING_BACK
+                    # One with a certificate that has ended refuses one that is renewed: all of them restart at once.
+                    and not expired.is_under_way(self.status)
                 ):
                     self._break(f"controller {node} is stopped while {down} are down")
             case StopControllers():

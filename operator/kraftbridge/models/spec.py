@@ -515,6 +515,10 @@ class MigrationSpec(Model):
     """Name of the kept copy (``status.keptCopy.id``) from which all controllers are restored,
     once a majority of their volumes is lost.
     Changes of the metadata after the copy are lost."""
+    restart_expired_controllers: Annotated[str, Field(max_length=63)] = ""
+    """First 16 digits of the SHA-256 of the certificate that you bring in ``controllers.listener.secretName``:
+    the word to restart all controllers at once, once the certificate with which they run has ended.
+    With ``controllers.listener.generate`` no word is needed."""
     on_deletion: OnDeletion = OnDeletion.BLOCK
     """Reaction to a deletion of the resource during the migration. The deletion of the whole namespace never waits."""
     hand_over: HandOver = HandOver.GUARD

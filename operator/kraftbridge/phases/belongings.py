@@ -57,7 +57,7 @@ def restore(draft: Draft) -> Wait | None:
                 _note_loss(draft, f"the ConfigMap of StatefulSet {controllers.name}")
             draft.act(ApplyControllers(mode, format_allowed=False))
         return None
-    if _does_without(draft):
+    if does_without(draft):
         return None
     name = f"StatefulSet {controllers.name}"
     if workload.claims is None:
@@ -71,7 +71,7 @@ def restore(draft: Draft) -> Wait | None:
     return Wait(f"{name} was deleted; it is being created again over its volumes{because(draft.failure())}")
 
 
-def _does_without(step: StepContext) -> bool:
+def does_without(step: StepContext) -> bool:
     """Return whether the user does without what only the controllers have, and no broker needs them."""
     if step.spec.target is not Target.ZOOKEEPER or not step.spec.rollback.accept_loss:
         return False
