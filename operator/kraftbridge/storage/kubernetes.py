@@ -247,10 +247,12 @@ class KubernetesTransport:
             # Only a failed connection attempt is repeated: any other request may have been carried out.
             retries=urllib3.Retry(total=1, connect=1, read=0, redirect=0, status=0, other=0),
         )
-        with suppress(ValueError):
-            date = parsedate_to_datetime(answer.headers.get("Date", ""))
-            self._told = (date.astimezone(UTC), time.monotonic())
+        self._note_time(answer.headers.get("Date", ""))
         return Response(answer.status, answer.data.decode("utf-8", "replace"))
+
+    def _note_time(self, date: str) -> None:
+        with suppress(ValueError):
+            self._told = (parsedate_to_datetime(date).astimezone(UTC), time.monotonic())
 
     def read(self, source: str, path: str, *, query: Mapping[str, str] | None = None) -> Response | None:
         """GET ``path``; None if it does not exist.
