@@ -100,8 +100,8 @@ class Certificates:
             return ""
         if run.status.phase is Phase.FINALIZING:
             return "all controllers restart in Finalizing"
-        if run.cluster.kafka.copying:
-            return "all controllers restart while the active one copies the metadata"
+        if run.status.phase is Phase.TAKING_OVER and run.cluster.kafka.claim_epoch >= 0:
+            return "all controllers restart between the claim and dual-write"
         if run.spec.paused and current.restarted_at is None:
             return "all controllers restart in a pause"
         self.restarted[current.certificate] += 1
