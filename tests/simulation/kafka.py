@@ -225,7 +225,8 @@ class Kafka:
         process.life += 1
         self.never_registers.discard(node)
         self.controllers_registered.discard(node)
-        if self.leader == node or (self.leader is not None and len(self.members(self.leader)) < MAJORITY):
+        followers = self.controllers if self.leader is None else self.members(self.leader)
+        if self.leader == node or sum(self.controllers[i].up for i in followers) < MAJORITY:
             self._lose_leader()
 
     def forget_quorum(self) -> None:

@@ -87,10 +87,7 @@ def keep_issued(draft: Draft) -> None:
 
 
 def roll_blocker(step: StepContext) -> Wait | None:
-    """Return why no controller may restart alone: it would not come back."""
-    if ended := presented.expired(step):
-        names = ", ".join(str(record.node_id) for record in ended)
-        return Wait(f"no controller restarts alone: it would refuse controller {names}, whose certificate has ended")
+    """Return why no controller may restart: it would not come back with what the Secret holds, or may hold, now."""
     issued = step.observation.issued
     if issued is None or step.status.phase is Phase.ROLLING_BACK:
         return None

@@ -92,7 +92,7 @@ def _tried(step: StepContext) -> list[str]:
 def _phase_hindrances(step: StepContext) -> list[str]:
     phase = step.status.phase
     if phase is Phase.FINALIZING:
-        return ["in phase Finalizing the first active controller ends the migration"]
+        return [f"in phase Finalizing the first active controller ends the migration. {_by_hand(step)}"]
     if history.contradicts(step) is not None:
         return ["ZooKeeper contradicts what this attempt has read, and the next active controller would write to it"]
     if phase.row.mirrors and healing.unhealed(step) is not None:
@@ -103,7 +103,14 @@ def _phase_hindrances(step: StepContext) -> list[str]:
         return []
     if phase is Phase.ROLLING_BACK and _mirrors_in_rollback(step):
         return []
-    return ["between the claim on /controller and dual-write the active controller copies the metadata"]
+    copying = "between the claim on /controller and dual-write the active controller copies the metadata"
+    return [f"{copying}. {_by_hand(step)}"]
+
+
+def _by_hand(step: StepContext) -> str:
+    """Return what a person can do where the operator may not."""
+    pods = " ".join(pod.name for pod in observed.controllers_pods(step))
+    return f"If nothing moves any more, restart them yourself: kubectl delete pod {pods}"
 
 
 def _mirrors_in_rollback(step: StepContext) -> bool:
@@ -121,9 +128,7 @@ def _node_hindrances(step: StepContext) -> list[str]:
     """Return why the nodes forbid it: a broker restarts, or a running controller was not read."""
     operation = step.status.operation
     if operation is not None and operation.kind is OperationKind.RESTART_BROKER:
-        pods = " ".join(pod.name for pod in observed.controllers_pods(step))
-        way_out = f"If it waits for nothing but the quorum, restart them yourself: kubectl delete pod {pods}"
-        return [f"broker {operation.node_id} restarts. {way_out}"]
+        return [f"broker {operation.node_id} restarts. {_by_hand(step)}"]
     stateful_set = observed.controllers_set(step)
     if stateful_set is None or stateful_set.deleting:
         return [f"their StatefulSet was not observed: {step.observation.controllers}"]

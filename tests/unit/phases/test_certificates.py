@@ -522,7 +522,12 @@ def test_what_is_unknown_or_wrong_restarts_nothing(fine: Situation, hindrance: s
 
 @pytest.mark.parametrize("phase", [Phase.TAKING_OVER, Phase.FINALIZING])
 def test_never_between_claim_and_dual_write_nor_in_finalizing(phase: Phase) -> None:
-    _, decisions = walked(ended(open_gate(phase)), 60, 60)
+    case = ended(open_gate(phase))
+    zookeeper = case.observation.zookeeper
+    assert not isinstance(zookeeper, Unobserved)
+    if phase is Phase.TAKING_OVER:
+        case = case.observing(zookeeper=replace(zookeeper, migration=MigrationZnode(3000, 2, -1, 2)))
+    _, decisions = walked(case, 60, 60)
     assert not set(restarts_of(decisions)) & set(VOTERS)
     assert known(decisions[-1], ConditionType.STALLED).status == "True"
     expected = "copies the metadata" if phase is Phase.TAKING_OVER else "ends the migration"
@@ -586,6 +591,18 @@ def test_a_change_of_the_spec_that_is_half_way_is_not_tried_by_all_voters_at_onc
     assert given_up.status.controllers.rendered == status.rendered
     assert any(isinstance(a, ApplyControllers) for a in given_up.actions)
     assert restarted(case.after(given_up).later(2).decide()) == [3000, 3001, 3002]
+
+
+@pytest.mark.parametrize("phase", [Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION, Phase.FINALIZING, Phase.COMPLETED])  # fmt: skip
+def test_open_connections_still_carry_the_quorum_and_nobody_restarts_beside_it(phase: Phase) -> None:
+    """Neither a broker nor a controller, and the rest is not Ready."""
+    fine = open_gate(phase) if phase is not Phase.ROLLING_BROKERS else rolling(phase, 1)
+    assert fine.decide().status.phase is not fine.status.phase or restarted(fine.decide()) or phase is Phase.COMPLETED
+    case = running_with(issuing(fine), NOW - timedelta(minutes=1)).observing(issued=Unobserved("Secret", "timeout"))
+    _, decisions = walked(case, 20, 5)
+    assert restarts_of(decisions) == []
+    assert {d.status.phase for d in decisions} == {phase}
+    assert known(decisions[-1], ConditionType.READY).status == "False"
 
 
 def test_an_operator_is_not_removed_meanwhile() -> None:
