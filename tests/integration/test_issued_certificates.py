@@ -67,6 +67,8 @@ class Cluster(KafkaProcesses):
     protocol = "SSL"
     settings_of_brokers: Mapping[str, str] = {}
     """What a test changes of the brokers' side."""
+    mode = ControllerMode.MIGRATION
+    with_metrics = False
 
     @property
     def spec(self) -> MigrationSpec:
@@ -126,16 +128,22 @@ class Cluster(KafkaProcesses):
             NAMESPACE, "shop", CONTROLLERS, DOMAIN, self.cluster_id, {"authorizer.class.name": ACL_AUTHORIZER}, "", "", (),
             issued_principals=issued_principals(UID, self.spec.controllers.listener),
         )  # fmt: skip
-        own = controller_settings(self.spec, facts, ControllerMode.MIGRATION) | {
+        own = controller_settings(self.spec, facts, self.mode) | {
             "log.dirs": f"{pod.root}/data/kafka",
             "listeners": f"CONTROLLER://:{self.controller_ports[node]}",
             "controller.quorum.voters": self._voters,
-            "zookeeper.connect": f"{self.zookeeper_hosts}/kafka",
         }
+        if self.mode.migrates:
+            own["zookeeper.connect"] = f"{self.zookeeper_hosts}/kafka"
         pod.write("/etc/kraftbridge/controller.properties", render_properties(own))
         for script, program in {"storage": "kafka.tools.StorageTool", "server-start": "kafka.Kafka"}.items():
             tool = pod.root / f"opt/kafka/bin/kafka-{script}.sh"
-            before, _, after = " ".join(f"'{word}'" for word in self._command([program], ["@"])).partition("'@'")
+            agent = (
+                [self._agent_option(self.metrics_ports[node])] if self.with_metrics and program == "kafka.Kafka" else []
+            )
+            before, _, after = " ".join(f"'{word}'" for word in self._command([program], ["@", *agent])).partition(
+                "'@'"
+            )
             tool.write_text(f'#!/bin/bash\nexec {before} {after} "$@"\n')
         name = f"controller-{node}"
         environment = os.environ | {"NODE_ID": str(node), "CLUSTER_ID": self.cluster_id, "EXPORTER": ""}

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from tests.simulation.becoming import Becoming
+from tests.simulation.certificates import EXPIRED, Certificates
 from tests.simulation.channels import OpenChannel
 from tests.simulation.images import FORMER_IMAGE, Images
 from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
@@ -19,7 +20,6 @@ from tests.simulation.starts import SlowStarts
 from tests.simulation.stores import Lost
 from tests.simulation.templates import Templates, revision_of
 from tests.simulation.uids import Uids
-from tests.support.observations import issued_listener
 
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.decision import (
@@ -87,6 +87,7 @@ from kraftbridge.models.phase import BrokerMode, ControllerMode, Part, ZkMigrati
 from kraftbridge.models.rehearsal import Ending, Forecast, RehearsalResult, RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.status import GuardedStatefulSet, KeptCopy, MigrationStatus, ZooKeeperBehind
+from kraftbridge.phases import expired
 from kraftbridge.phases.basis import StatefulSetVersion
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import needs
@@ -115,6 +116,8 @@ class Pod:
     image: str = FORMER_IMAGE
     ready_since: float | None = None
     deleting: bool = False
+    certificate: int | None = None
+    """Number of the certificate that a controller's pod has loaded."""
     shown: tuple[float | None, bool, PodState] | None = None
     """As it was last shown, and what of it may have changed since."""
 
@@ -222,6 +225,7 @@ class Cluster:
         """Copy of the metadata log by Secret."""
         self.slow_starts = SlowStarts()
         self.settings = Settings(0, troubled=False)
+        self.certificates = Certificates()
         self.channel: OpenChannel | None = None
         """Of brokers with ``configStyle: Auto``."""
         self.issued = False
@@ -324,6 +328,10 @@ class Cluster:
         else:
             if self.random.random() < self.trouble.never_registers:
                 self.kafka.never_registers.add(pod.node)
+            self.certificates.load(pod)
+            self.kafka.ended.pop(pod.node, None)
+            if self.certificates.has_ended(pod):
+                self.kafka.end_certificates({pod.node})
             self.kafka.start_controller(pod.node, ControllerMode(pod.configuration.partition("-")[0]))
         pod.ready_since = self.time.now
 
@@ -455,7 +463,7 @@ class Cluster:
                 self.kafka.remove_claim()
                 self.kafka.zk_canary = None
             case WriteCanary(value, _):
-                if self.kafka.active is None:
+                if self.kafka.active is None or self.kafka.active in self.kafka.ended:
                     return "no active controller"
                 self.kafka.write_canary(value)
             case RunDryStart(fingerprint):
@@ -463,7 +471,7 @@ class Cluster:
                 if self.channel is not None:
                     self.channel.run(fingerprint)
             case RemoveCanary():
-                if self.kafka.active is None:
+                if self.kafka.active is None or self.kafka.active in self.kafka.ended:
                     return "no active controller"
                 self.kafka.remove_canary()
             case LaunchVerification() | ReleaseVerification() | RemoveVerification():
@@ -691,7 +699,10 @@ class Cluster:
             start_log=look(Part.START_LOG, lambda: self._start_log(status)),
             behind=look(Part.BEHIND, lambda: ZooKeeperBehind(read_at=at, partitions=0, topics=0, deleted_topics=0)),
             kept_copy=look(Part.KEPT_COPY, lambda: self.kept.get(status.keeping.secret if status.keeping else "")),
-            issued=issued_listener(exists=self.issued) if Part.ISSUED in wanted else None,
+            issued=self.certificates.secrets(self) if Part.ISSUED in wanted else None,
+            brought=None if Part.BROUGHT in wanted else NOT_NEEDED,
+            presented=look(Part.PRESENTED, lambda: self.certificates.presented(self)),
+            server_time=look(Part.SERVER_TIME, lambda: self.moment(self.time.now)),
             archive=self.archives.get(status.healing.archive)
             if Part.ARCHIVE in wanted and status.healing is not None
             else None,
@@ -847,10 +858,13 @@ class Cluster:
             return ControllersWorkload(None, missing=missing, claims=claims, left=left)
         state = self._set_state(self.controllers)
         known = status.controllers
-        if known is not None and (known.format_allowed or known.change is not None):
+        if known is not None and (known.format_allowed or known.change is not None or expired.is_under_way(status)):
             current = state.configuration == f"{known.mode}-{self.rendering}"
             state = replace(state, drift=() if current else ("configuration",))
-        return ControllersWorkload(state, self.format_allowed, uids, missing=missing, claims=claims, left=left)
+        credentials = {"listener": str(self.certificates.number)} if self.certificates.number else {}
+        return ControllersWorkload(
+            state, self.format_allowed, uids, credentials=credentials, missing=missing, claims=claims, left=left
+        )
 
     def _zookeeper(self) -> ZooKeeperState | Unobserved:
         kafka = self.kafka
@@ -891,8 +905,11 @@ class Cluster:
         kafka = self.kafka
         if kafka.active is None or sum(c.up for c in kafka.controllers.values()) < MAJORITY:
             return Unobserved("quorum", "no leader")
+        if kafka.active in kafka.ended:
+            return EXPIRED
         end = kafka.log_offset()
-        voters = tuple(VoterState(i, end if c.up else end - 60) for i, c in kafka.controllers.items())
+        members = kafka.members(kafka.active)
+        voters = tuple(VoterState(i, end if i in members else end - 60) for i in kafka.controllers)
         return QuorumState(kafka.active, kafka.epoch, end, voters, frozenset(kafka.registered))
 
     def _metrics(self) -> dict[int, ControllerMetrics | Unobserved]:
@@ -905,7 +922,7 @@ class Cluster:
                 seen[node] = Unobserved(f"controller {node}", "connection refused")
                 continue
             state = kafka.state if process.loaded and kafka.leader is not None else ZkMigrationState.NOT_LOADED
-            leader = kafka.leader if kafka.leader is not None else -1
+            leader = kafka.leader if kafka.leader is not None and kafka.talk(node, kafka.leader) else -1
             seen[node] = ControllerMetrics(
                 node,
                 node == kafka.active,
@@ -929,6 +946,8 @@ class Cluster:
     def _registered_controllers(self) -> frozenset[int] | Unobserved:
         if self.kafka.active is None:
             return Unobserved("controllers", "no active controller")
+        if self.kafka.active in self.kafka.ended:
+            return EXPIRED
         return frozenset(self.kafka.controllers_registered)
 
     def _cluster_state(self) -> ClusterState | Unobserved:

@@ -114,6 +114,8 @@ class Kafka:
     electing: bool = False
     copying: bool = False
     finalized_at: float | None = None
+    ended: dict[int, float] = field(default_factory=dict)
+    """Controllers whose certificate has ended: since when."""
 
     # ------------------------------------------------------------------------------------------ processes
 
@@ -200,6 +202,22 @@ class Kafka:
         self.time.after(self.random.uniform(0.3, 2.0), lambda: self._loaded(node, life))
         self._elect_soon()
 
+    def end_certificates(self, nodes: set[int]) -> None:
+        """Let the certificates of running controllers end: their connections stay, and they make no others."""
+        for node in nodes:
+            self.ended.setdefault(node, self.time.now)
+
+    def talk(self, one: int, other: int) -> bool:
+        """Whether two controllers are connected, or can connect."""
+        ended_at = max((self.ended[node] for node in (one, other) if node in self.ended), default=None)
+        if one == other or ended_at is None:
+            return True
+        return all(self.controllers[node].up_since < ended_at for node in (one, other))
+
+    def members(self, leader: int) -> list[int]:
+        """Return the controllers that run and follow a leader, itself included."""
+        return [i for i, c in self.controllers.items() if c.up and self.talk(leader, i)]
+
     def stop_controller(self, node: int) -> None:
         """Let a controller's process be gone; the others elect another leader."""
         process = self.controllers[node]
@@ -207,7 +225,8 @@ class Kafka:
         process.life += 1
         self.never_registers.discard(node)
         self.controllers_registered.discard(node)
-        if self.leader == node or sum(c.up for c in self.controllers.values()) < MAJORITY:
+        followers = self.controllers if self.leader is None else self.members(self.leader)
+        if self.leader == node or sum(self.controllers[i].up for i in followers) < MAJORITY:
             self._lose_leader()
 
     def forget_quorum(self) -> None:
@@ -409,8 +428,8 @@ class Kafka:
 
     def _elect(self) -> None:
         self.electing = False
-        up = [i for i, c in self.controllers.items() if c.up]
-        if self.leader is not None or len(up) < MAJORITY:
+        up = [i for i, c in self.controllers.items() if c.up and len(self.members(i)) >= MAJORITY]
+        if self.leader is not None or not up:
             return
         self.leader = self.random.choice(up)
         self.epoch += 1

@@ -21,6 +21,7 @@ from kraftbridge.phases import (
     basis,
     belongings,
     canary,
+    expired,
     forward,
     gates,
     healing,
@@ -28,6 +29,7 @@ from kraftbridge.phases import (
     lost_quorum,
     observed,
     originals,
+    presented,
     rehearsing,
     rests,
     rollback,
@@ -194,6 +196,16 @@ def _a_rest_is_a_rest(_step: StepContext) -> list[str]:
     return []
 
 
+def _no_certificate_ends(_step: StepContext) -> tuple[()]:
+    """Take every certificate for valid, as up to 786829f: controllers restart one at a time, or wait for ever."""
+    return ()
+
+
+def _any_phase_will_do(_step: StepContext) -> list[str]:
+    """Restart all controllers whose certificate has ended in any phase."""
+    return []
+
+
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
@@ -222,6 +234,8 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "unlooking": (templates, "ensure_looked_at", _what_was_looked_at_stays),
     "recognizing": (uids, "_exchanged", _a_name_is_an_identity),
     "resting": (rests, "blockers", _a_rest_is_a_rest),
+    "ageless": (presented, "expired", _no_certificate_ends),
+    "hasty": (expired, "_phase_hindrances", _any_phase_will_do),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }
 

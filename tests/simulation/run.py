@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from random import Random
 
 from tests.simulation.aims import Aims
+from tests.simulation.certificates import Certificates
 from tests.simulation.channels import OpenChannel, channels
 from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
 from tests.simulation.frozen import FrozenOperators
@@ -48,7 +49,7 @@ from kraftbridge.models.spec import (
     StatefulSetRef,
 )
 from kraftbridge.models.status import MigrationStatus, VerificationStatus, tuned_controllers
-from kraftbridge.phases import machine
+from kraftbridge.phases import expired, machine
 from kraftbridge.phases.draft import Identity
 
 SAME_NAME = 0.5
@@ -208,6 +209,8 @@ class Run:
         self.templates = Templates(seed)
         self.cluster.own_templates(self.templates)
         self.uids = self.cluster.uids = Uids(seed)
+        self.certificates = Certificates(seed, troubled=self.faults != Faults() and seed % 4 == ISSUED)
+        self.cluster.certificates = self.certificates
         self.decided_at = self.cluster.moment(0.0)
         """Time of the last decision, by the clock of the operator."""
         self.outages = Outages(seed, troubled=self.faults != Faults())
@@ -300,6 +303,7 @@ class Run:
                 self.settings.happen(self)
                 self.templates.happen(self)
                 self.uids.happen(self)
+                self.certificates.happen(self)
                 self._misfortune()
                 self._move_the_tag()
             self.step()
@@ -615,6 +619,7 @@ class Run:
         self.settings.mend(self)
         self.templates.mend(self)
         self.uids.accept(self)
+        self.certificates.lend_a_hand(self)
         if self.cluster.channel is not None:
             self.cluster.channel.mend(self.status)
         self._correct_settings()
@@ -773,6 +778,7 @@ class Run:
             or self.settings.trouble_of(self, action)
             or self.uids.trouble_of(self, action)
             or ("" if self.frozen.is_waking else self.templates.trouble_of(self, action))
+            or self.certificates.trouble_of(self, action)
             or self.cluster.slow_starts.trouble_of(action, self.looked_at)
         )
 
@@ -838,6 +844,8 @@ class Run:
                     and not (self.status.controllers is not None and self.status.controllers.format_allowed)
                     # Voters on different ports make no quorum, so they are isolated, and brought back, all at once.
                     and self.status.phase is not Phase.ROLLING_BACK
+                    # One with a certificate that has ended refuses one that is renewed: all of them restart at once.
+                    and not expired.is_under_way(self.status)
                 ):
                     self._break(f"controller {node} is stopped while {down} are down")
             case StopControllers():

@@ -80,7 +80,9 @@ class Settings:
         heap = rendered_spec(run.spec, run.status).controllers.heap_options or ""
         rendered = run.status.controllers.rendered if run.status.controllers is not None else None
         restored = rendered.restored.id if rendered is not None and rendered.restored is not None else ""
-        return f"{self.rendered(run.status)}-{heap}{restored}"
+        number = run.cluster.certificates.number
+        secrets = "".join(rendered.credentials.values()) if rendered is not None else str(number or "")
+        return f"{f's{secrets}-' if secrets else ''}{self.rendered(run.status)}-{heap}{restored}"
 
     def happen(self, run: Run) -> None:
         """Let the owner change a setting, and take back what the migration refuses."""

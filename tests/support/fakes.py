@@ -152,6 +152,9 @@ class FakeKubernetes:
             if k == kind and namespace in (None, ns) and wanted.items() <= o["metadata"].get("labels", {}).items()
         )
 
+    def server_time(self) -> datetime | None:
+        return self.clock.now
+
     def serves(self, api_version: str, kind: str) -> bool:
         return kind in self.served
 

@@ -117,3 +117,27 @@ def test_a_migration_that_is_gone_has_no_sample_at_all() -> None:
     export(phase="DualWrite", brokers={"total": 3, "inMode": 2}, progressAt=at(1), quorum={"maxLagRecords": "4"})
     metrics.forget("kafka", "demo")
     assert [s for family in REGISTRY.collect() for s in family.samples if s.labels.get("name") == "demo"] == []
+
+
+def test_the_end_of_a_certificate_is_that_of_the_process_and_not_of_the_secret() -> None:
+    def presented(node: int, end: str) -> dict[str, object]:
+        return {
+            "nodeId": node,
+            "process": "p",
+            "fingerprint": "f",
+            "beginsAt": at(0),
+            "expiresAt": end,
+            "seenAt": at(1),
+        }
+
+    secrets = {"authoritySecret": "a", "controllersSecret": "c", "brokersSecret": "b", "brokersExpireAt": at(9000), "controllersExpireAt": at(9000)}  # fmt: skip
+    export(
+        phase="Completed",
+        presented=[presented(3000, at(500)), presented(3001, at(400))],
+        listenerCertificates=secrets | {"brokersRunUntil": at(300)},
+    )
+    assert sample("certificate_expires_timestamp_seconds", role="controller") == NOW.timestamp() + 400
+    assert sample("certificate_expires_timestamp_seconds", role="broker") == NOW.timestamp() + 300
+    export(phase="Completed", listenerCertificates=secrets)
+    assert sample("certificate_expires_timestamp_seconds", role="controller") is None
+    assert sample("certificate_expires_timestamp_seconds", role="broker") is None

@@ -170,12 +170,37 @@ def _jaas_option(jaas: str, option: str) -> str | None:
     return re.sub(r"\\(.)", r"\1", quoted)
 
 
-def _tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+_NO_CHECK_TIME: Final = 0x200000
+"""``X509_V_FLAG_NO_CHECK_TIME`` of OpenSSL (X509_VERIFY_PARAM_set_flags(3)): dates are not compared, all else is.
+The ssl module passes it on and has no name for it."""
+
+
+def context_of_any_date(properties: Mapping[str, str], file: str = "client.properties") -> ssl.SSLContext | None:
+    """Return a context that verifies chain and name as `Security` does, and no dates; None without TLS.
+
+    It is for reading a certificate. No request is sent over a connection of it.
+
+    Raises
+    ------
+    InvalidSpecError
+        A setting is missing or not supported.
+    """
+    if not properties.get("security.protocol", "PLAINTEXT").upper().endswith("SSL"):
+        return None
+    try:
+        context = _tls_context(properties, cached=False)
+    except InvalidSpecError as error:
+        raise InvalidSpecError(f"{file}: {error}") from error
+    context.verify_flags = ssl.VerifyFlags(context.verify_flags | _NO_CHECK_TIME)
+    return context
+
+
+def _tls_context(properties: Mapping[str, str], *, cached: bool = True) -> ssl.SSLContext:
     try:
         trusted = _trusted_certificates(properties)
         chain = _key_and_chain(properties)
         check_hostname = properties.get("ssl.endpoint.identification.algorithm", "https") != ""
-        if not trusted and not chain:
+        if cached and not trusted and not chain:
             return _system_trust(check_hostname=check_hostname)
         context = ssl.create_default_context(cadata=trusted)
         context.check_hostname = check_hostname

@@ -33,6 +33,9 @@ class ConditionType(StrEnum):
     HANDED_OVER = "HandedOver"
     """After ``Completed``: the owners of the brokers' StatefulSets render the settings that KRaft needs,
     or ``spec.handOver`` is ``Release``."""
+    CERTIFICATES_VALID = "CertificatesValid"
+    """The certificates that controllers and brokers have loaded for the controllers' listener are valid for a while.
+    Unknown if the listener has none."""
 
 
 class Reason(StrEnum):
@@ -84,6 +87,8 @@ class Reason(StrEnum):
     QUORUM_LOST = "QuorumLost"
     IDENTITY_CHANGED = "IdentityChanged"
     """The resource, or an object that it is about, has another UID than the status records."""
+    CERTIFICATE_ENDS = "CertificateEnds"
+    """A process uses a certificate that has ended or ends soon."""
     DEGRADED = "Degraded"
     """The target was reached, and what must hold there does not."""
 

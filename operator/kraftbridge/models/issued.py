@@ -1,4 +1,4 @@
-"""The certificates and logins of the controllers' listener that the operator issues, as they are in their Secrets."""
+"""The certificates and logins of the controllers' listener, in their Secrets and as processes present them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ class IssuedSecret:
     expires_at: datetime | None = None
     due: bool = False
     """Whether the certificate is to be renewed by the same authority."""
+    begins_at: datetime | None = None
+    fingerprint: str = ""
+    """Of the certificate, as `PresentedCertificate.fingerprint`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class IssuedListener:
     authority: IssuedSecret
     controllers: IssuedSecret
     brokers: IssuedSecret
+    authority_key: str = ""
+    """SHA-256 of the authority's public key, ``""`` without a readable authority."""
 
     @property
     def secrets(self) -> tuple[IssuedSecret, ...]:
@@ -44,3 +49,15 @@ class IssuedListener:
     def problems(self) -> tuple[str, ...]:
         """What a person has to correct."""
         return tuple(f"Secret {s.name}: {s.problem}" for s in self.secrets if s.problem)
+
+
+@dataclass(frozen=True, slots=True)
+class PresentedCertificate:
+    """What a controller presents at its listener. Chain and names were verified; only its dates were not."""
+
+    process: str
+    """`PodState.process` of the controller. Kafka reads a key store when it starts."""
+    fingerprint: str
+    """First 16 digits of the SHA-256 of the certificate in DER."""
+    begins_at: datetime
+    ends_at: datetime

@@ -20,7 +20,7 @@ from typing import Final
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import DryStartState
-from kraftbridge.models.issued import IssuedListener
+from kraftbridge.models.issued import IssuedListener, IssuedSecret, PresentedCertificate
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import ZkMigrationState
 from kraftbridge.models.rehearsal import RehearsalResult
@@ -680,6 +680,12 @@ class Observation:
     issued: IssuedListener | Unobserved | None = None
     """Certificates and logins of the controllers' listener that the operator issues;
     None without ``listener.generate``."""
+    brought: IssuedSecret | Unobserved | None = None
+    """The certificate in the Secret that the user brings for the controllers' listener; None if it holds none."""
+    presented: Mapping[int, PresentedCertificate | Unobserved] | Unobserved = NOT_NEEDED
+    """The certificate that each controller presents at its listener; empty if the listener has no TLS."""
+    server_time: datetime | Unobserved = NOT_NEEDED
+    """Time by the API server's clock."""
     outcomes: tuple[ActionOutcome, ...] = ()
 
     @property

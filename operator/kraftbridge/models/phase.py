@@ -149,6 +149,9 @@ class Part(StrEnum):
     START_LOG = "start_log"
     KEPT_COPY = "kept_copy"
     BEHIND = "behind"
+    PRESENTED = "presented"
+    BROUGHT = "brought"
+    SERVER_TIME = "server_time"
 
 
 class RestGate(StrEnum):
@@ -217,9 +220,10 @@ class PhaseRow:
 
 
 _ALWAYS: Final = frozenset(
-    {Part.STATEFUL_SETS, Part.CLUSTER, Part.RUN, Part.CLUES, Part.ISSUED, Part.START_LOG, Part.KEPT_COPY, Part.BEHIND}
+    {Part.STATEFUL_SETS, Part.CLUSTER, Part.RUN, Part.CLUES, Part.START_LOG, Part.KEPT_COPY, Part.BEHIND}
+    | {Part.ISSUED, Part.BROUGHT, Part.SERVER_TIME}
 )
-_QUORUM: Final = frozenset({Part.CONTROLLERS, Part.QUORUM, Part.METRICS})
+_QUORUM: Final = frozenset({Part.CONTROLLERS, Part.QUORUM, Part.METRICS, Part.PRESENTED})
 _RESTARTS: Final = frozenset({Part.CLUSTER_BY_BROKER, Part.REDUNDANCY, Part.DRY_START})
 """Parts for the gate before each restart of a node."""
 _BECOMING: Final = frozenset({Part.BROKER_RECORD, Part.BROKER_NOW})

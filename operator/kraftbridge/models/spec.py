@@ -518,6 +518,10 @@ class MigrationSpec(Model):
     accepted_objects: Annotated[str, Field(max_length=63)] = ""
     """Id of a change of UIDs, as the finding IdentityChanged names it: the objects with other UIDs than this migration
     recorded are the same ones to you, with all of their data. The operator records them anew and goes on."""
+    restart_expired_controllers: Annotated[str, Field(max_length=63)] = ""
+    """First 16 digits of the SHA-256 of the certificate that you bring in ``controllers.listener.secretName``:
+    the word to restart all controllers at once, once the certificate with which they run has ended.
+    With ``controllers.listener.generate`` no word is needed."""
     on_deletion: OnDeletion = OnDeletion.BLOCK
     """Reaction to a deletion of the resource during the migration. The deletion of the whole namespace never waits."""
     hand_over: HandOver = HandOver.GUARD

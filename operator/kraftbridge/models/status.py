@@ -580,6 +580,8 @@ class ControllersChange(StatusModel):
     """Configuration that the voters had."""
     started_at: datetime
     """Time at which the change was recorded, before any controller restarted."""
+    pods: dict[str, str] = {}
+    """UID of each controller's pod at that time, by node id."""
     active_restarted_at: datetime | None = None
     """Time of the last restart of the active controller for this change.
     The offset in ``/migration`` must grow after it."""
@@ -620,6 +622,53 @@ class ControllersStatus(StatusModel):
     that is in progress or that failed."""
 
 
+class HeldCertificate(StatusModel):
+    """A certificate that the brokers' Secret holds, or held."""
+
+    fingerprint: str
+    """First 16 digits of the SHA-256 of the certificate."""
+    begins_at: datetime | None = None
+    """Begin of its validity."""
+    expires_at: datetime | None = None
+    """End of its validity."""
+    since: datetime
+    """Time since which a broker that starts may load it, by the operator's clock."""
+
+
+class PresentedStatus(StatusModel):
+    """The certificate that a controller presents at its listener."""
+
+    node_id: int
+    """Node id of the controller."""
+    process: str
+    """UID of its pod, and when its containers started: another one after each start."""
+    fingerprint: str
+    """First 16 digits of the SHA-256 of the certificate."""
+    begins_at: datetime
+    """Begin of its validity."""
+    expires_at: datetime
+    """End of its validity."""
+    seen_at: datetime
+    """Time at which the operator first saw this process present it."""
+
+
+class QuorumRestart(StatusModel):
+    """The restart of all controllers whose certificate had ended, at once and once."""
+
+    attempt: int
+    """Attempt of the migration."""
+    certificate: str
+    """Certificate in the Secret that they get. None is tried twice."""
+    pods: dict[str, str]
+    """UID of each pod that is replaced, by node id."""
+    began_at: datetime
+    """Time at which it was recorded, before any pod was replaced."""
+    restarted_at: datetime | None = None
+    """Time at which the pods were first asked to stop."""
+    finished_at: datetime | None = None
+    """Time at which every controller followed one leader again."""
+
+
 class ListenerCertificatesStatus(StatusModel):
     """The Secrets with the certificates and logins that the operator issues for the controllers' listener."""
 
@@ -634,6 +683,14 @@ class ListenerCertificatesStatus(StatusModel):
     """End of the controllers' certificate. The operator renews it after two thirds of its lifetime."""
     brokers_expire_at: datetime | None = None
     """End of the brokers' certificate in the Secret. A broker uses a renewed one from its next start."""
+    brokers_run_until: datetime | None = None
+    """End of the oldest certificate that a running broker has loaded: that of the Secret when the broker started."""
+    brokers_to_restart: tuple[str, ...] = ()
+    """Pods of brokers that run with an earlier certificate than that in the Secret; at most ten."""
+    held_by_brokers: tuple[HeldCertificate, ...] = ()
+    """The last certificates of the brokers' Secret, the newest last."""
+    authority_key: str = ""
+    """SHA-256 of the public key of the authority, as it was first seen."""
     problem: str = ""
     """What is wrong with one of the Secrets. The operator does not overwrite such a Secret."""
 
@@ -1141,6 +1198,10 @@ class MigrationStatus(StatusModel):
     """Brokers and controllers."""
     controllers: ControllersStatus | None = None
     listener_certificates: ListenerCertificatesStatus | None = None
+    presented: tuple[PresentedStatus, ...] = ()
+    """The certificate that each running controller presents."""
+    quorum_restart: QuorumRestart | None = None
+    """The last restart of all controllers because their certificate had ended."""
     quorum: QuorumStatus | None = None
     migration_offset: MigrationOffset | None = None
     canary: CanaryStatus | None = None

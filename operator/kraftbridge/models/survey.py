@@ -14,6 +14,9 @@ from typing import Final
 
 from typing_extensions import override
 
+DOES_NOT_EXIST: Final = "it does not exist"
+"""Reason of an object that the API server does not have."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unobserved:
@@ -27,6 +30,11 @@ class Unobserved:
     def __str__(self) -> str:
         """Return both in one line."""
         return f"{self.source} could not be observed: {self.reason}"
+
+    @property
+    def absent(self) -> bool:
+        """Whether the API server has answered that the object does not exist."""
+        return self.reason == DOES_NOT_EXIST
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ def intent(status: MigrationStatus) -> Intent:
         _fields(status.metadata_version, "changes", "change"),
         _fields(status.healing, "started_at", "failovers", "archive"),
         _fields(status.canary, "value", "removing_at"),
+        _fields(status.quorum_restart, "certificate", "pods", "restarted_at"),
     )
 
 

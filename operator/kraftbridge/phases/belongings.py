@@ -57,7 +57,7 @@ def restore(draft: Draft) -> Wait | None:
                 _note_loss(draft, f"the ConfigMap of StatefulSet {controllers.name}")
             draft.act(ApplyControllers(mode, format_allowed=False))
         return None
-    if _does_without(draft):
+    if does_without(draft):
         return None
     name = f"StatefulSet {controllers.name}"
     if workload.claims is None:
@@ -81,7 +81,7 @@ def _awaits_format(controllers: ControllersStatus, workload: ControllersWorkload
     return is_waiting or bool(lost_claims(controllers, workload))
 
 
-def _does_without(step: StepContext) -> bool:
+def does_without(step: StepContext) -> bool:
     """Return whether the user does without what only the controllers have, and no broker needs them."""
     if step.spec.target is not Target.ZOOKEEPER or not step.spec.rollback.accept_loss:
         return False

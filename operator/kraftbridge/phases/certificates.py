@@ -15,6 +15,7 @@ from kraftbridge.models.issued import IssuedListener
 from kraftbridge.models.observation import NOT_NEEDED, Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import ListenerCertificatesStatus, WaitKind
+from kraftbridge.phases import presented
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 
 
@@ -38,15 +39,18 @@ def track(draft: Draft) -> None:
     reported = "" if recorded is None else recorded.problem
     if problem not in ("", reported) and draft.status.phase is not Phase.PREFLIGHT:
         draft.tell(EventReason.ALARM, f"{problem}. {way_out(issued)}", EventType.WARNING)
-    recorded = ListenerCertificatesStatus(
-        authority_secret=issued.authority.name,
-        controllers_secret=issued.controllers.name,
-        brokers_secret=issued.brokers.name,
-        controllers_expire_at=issued.controllers.expires_at,
-        brokers_expire_at=issued.brokers.expires_at,
-        problem=problem[:1024],
-    )
-    draft.update(listener_certificates=recorded)
+    facts = {
+        "authority_secret": issued.authority.name,
+        "controllers_secret": issued.controllers.name,
+        "brokers_secret": issued.brokers.name,
+        "controllers_expire_at": issued.controllers.expires_at,
+        "brokers_expire_at": issued.brokers.expires_at,
+        "problem": problem[:1024],
+    }
+    known = ListenerCertificatesStatus(**facts) if recorded is None else recorded.model_copy(update=facts)
+    if not known.authority_key or draft.status.phase.row.is_open:
+        known = known.model_copy(update={"authority_key": issued.authority_key})
+    draft.update(listener_certificates=presented.with_brokers(draft, issued, known))
 
 
 def ensure_issued(draft: Draft) -> Wait | None:
@@ -68,8 +72,7 @@ def ensure_issued(draft: Draft) -> Wait | None:
 def keep_issued(draft: Draft) -> None:
     """Renew what is due once there are controllers, and issue anew what was deleted, by the same authority.
 
-    A pause holds a renewal back, after which the controllers restart. What was deleted returns in a pause as everything
-    else that was: without it no pod starts.
+    So it does in a pause, too, which holds only the restarts back: what a Secret holds changes no process.
     """
     issued = _issued(draft)
     without_controllers = draft.status.controllers is None or draft.status.phase.row.is_open
@@ -79,7 +82,7 @@ def keep_issued(draft: Draft) -> None:
     if lost:
         message = f"Secret {', '.join(lost)} is gone: it is issued anew by the same authority"
         _launch_issue(draft, EventReason.ALARM, message, EventType.WARNING)
-    elif not draft.spec.paused:
+    else:
         _launch_renewal(draft, issued)
 
 

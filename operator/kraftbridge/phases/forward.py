@@ -552,15 +552,16 @@ def run_completed_phase(draft: Draft) -> Outcome:
     """
     stateful_sets = draft.stateful_sets()
     if isinstance(stateful_sets, Unobserved):
-        return Wait(str(stateful_sets), requeue_after=SLOW)
+        # What became of the brokers, which their owner has back, keeps nothing from the controllers.
+        rolling = rolls.roll_changed_controllers(draft) if draft.status.given_back_at is not None else None
+        return rolling or Wait(str(stateful_sets), requeue_after=SLOW)
     draft.update(final_manifest=f"{draft.identity.name}-final-manifest-{draft.identity.uid[:UID_LENGTH]}")
-    return (
-        _release(draft, stateful_sets)
-        or hand_over.follow_guard(draft, stateful_sets)
-        or rolls.roll_changed_controllers(draft)
-        or metadata_version.ensure_version(draft)
-        or _rest_completed(draft)
-    )
+    if (waiting := _release(draft, stateful_sets)) is not None:
+        return waiting
+    alarm = hand_over.follow_guard(draft, stateful_sets)
+    # The alarm is about the brokers' templates. It shows, and the controllers are rolled meanwhile.
+    rolling = rolls.roll_changed_controllers(draft)
+    return alarm or rolling or metadata_version.ensure_version(draft) or _rest_completed(draft)
 
 
 def _rest_completed(step: StepContext) -> Wait:

@@ -27,6 +27,7 @@ from kraftbridge.models.status import (
     MigrationStatus,
     WaitKind,
 )
+from kraftbridge.phases import presented
 from kraftbridge.phases.draft import StepContext, Wait
 from kraftbridge.phases.observed import (
     age,
@@ -283,10 +284,13 @@ def _metrics_of(step: StepContext, node_id: int) -> ControllerMetrics | Unobserv
 
 
 def quorum_blockers(step: StepContext) -> Blockers:
-    """Every voter has seen the same leader for some seconds, and no voter lags.
+    """Every voter has seen the same leader for some seconds, no voter lags, and no voter's certificate has ended.
 
-    Known from DescribeQuorum and each voter's gauges.
+    Known from DescribeQuorum, each voter's gauges, and what each voter presents. After the end of a certificate the
+    connections that are open carry the quorum on, and a voter that restarts makes none.
     """
+    if ended := presented.expired(step):
+        return [f"the certificate of controller {_list(record.node_id for record in ended)} has ended"]
     quorum = step.observation.quorum
     if isinstance(quorum, Unobserved):
         return [str(quorum)]

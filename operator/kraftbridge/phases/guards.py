@@ -30,7 +30,7 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus, WaitKind
-from kraftbridge.phases import belongings, history, lost_quorum, originals, rollback
+from kraftbridge.phases import belongings, expired, history, lost_quorum, originals, rollback
 from kraftbridge.phases.draft import SLOW, Draft, Identity, StepContext, Wait
 from kraftbridge.phases.nodes import restarts
 
@@ -45,7 +45,7 @@ def enforce(draft: Draft) -> Wait | None:
         return waiting
     if draft.status.phase.at_rest and not _rolls_controllers(draft):
         _release_leases(draft)
-        return lost_quorum.enforce(draft) or belongings.restore(draft)
+        return lost_quorum.enforce(draft) or belongings.restore(draft) or expired.enforce(draft)
     if (waiting := _hold_leases(draft)) is not None:
         return waiting
     originals.keep(draft)
@@ -54,6 +54,7 @@ def enforce(draft: Draft) -> Wait | None:
         or lost_quorum.enforce(draft)
         or belongings.restore(draft)
         or _refuse_other_zookeeper(draft)
+        or expired.enforce(draft)
         or _strangers(draft)
     )
 
@@ -99,7 +100,7 @@ def _hold_leases(draft: Draft) -> Wait | None:
 
     A rollback that never changed a StatefulSet needs no Lease: it removes only its own controllers.
     """
-    sets = draft.stateful_sets()
+    sets = _sets_to_hold(draft)
     if isinstance(sets, Unobserved):
         return Wait(str(sets))
     if (
@@ -128,11 +129,20 @@ def _hold_leases(draft: Draft) -> Wait | None:
     return waiting
 
 
+def _sets_to_hold(step: StepContext) -> tuple[StatefulSetState, ...] | Unobserved:
+    """Return the StatefulSets on which Leases are held; once they were given back, those that their owner has kept."""
+    if step.status.phase is not Phase.COMPLETED or step.status.given_back_at is None:
+        return step.stateful_sets()
+    unknown = (item for item in step.observation.stateful_sets if isinstance(item, Unobserved) and not item.absent)
+    sets = tuple(item for item in step.observation.stateful_sets if not isinstance(item, Unobserved))
+    return next(unknown, sets)
+
+
 def _rolls_controllers(step: StepContext) -> bool:
     """Return whether nodes restart at a rest, too: controllers are changed or restored."""
     controllers = step.status.controllers
     changing = controllers is not None and (controllers.change is not None or step.status.operation is not None)
-    return changing or lost_quorum.is_under_way(step.status)
+    return changing or lost_quorum.is_under_way(step.status) or expired.is_under_way(step.status)
 
 
 def _held_by_another(item: StatefulSetState, holder: str, age_seconds: float) -> Wait:
@@ -147,7 +157,7 @@ def _held_by_another(item: StatefulSetState, holder: str, age_seconds: float) ->
 
 
 def _release_leases(draft: Draft) -> None:
-    sets = draft.stateful_sets()
+    sets = _sets_to_hold(draft)
     if isinstance(sets, Unobserved):
         return
     for item in sets:

@@ -19,6 +19,7 @@ from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
 from kraftbridge.phases import (
     certificates,
+    expired,
     gates,
     guards,
     healing,
@@ -26,6 +27,7 @@ from kraftbridge.phases import (
     lost_quorum,
     metadata_version,
     originals,
+    presented,
     rests,
     rollback,
     shared_settings,
@@ -88,6 +90,7 @@ def decide(
         case Wait():
             judged = rests.judge_rest(draft, outcome)
             waiting = certificates.explained(draft, gates.explained(draft, judged))
+            waiting = expired.explained(draft, waiting)
     uids.note_creation(draft)
     _record_wait(draft, waiting)
     waiting = _naming_unknown(draft, _stalled_past_deadline(draft, waiting))
@@ -109,6 +112,7 @@ def _take_step(draft: Draft) -> Outcome:
     metadata_version.track(draft)
     shared_settings.track(draft)
     certificates.track(draft)
+    presented.track(draft)
     certificates.keep_issued(draft)
     originals.track(draft)
     templates.track(draft)
@@ -303,6 +307,7 @@ def _progress(before: MigrationStatus, after: MigrationStatus) -> bool:
             None if s.rehearsal is None else (s.rehearsal.count, s.rehearsal.run_id),
             None if s.controllers is None else s.controllers.change,
             s.target,
+            s.quorum_restart,
             s.degraded_since,
         )
 
@@ -426,6 +431,8 @@ def release_blocker(status: MigrationStatus) -> str:
         )
     if phase is Phase.COMPLETED and status.given_back_at is None:
         return "the StatefulSets of the brokers are being released. Wait until the condition Ready is True"
+    if expired.is_under_way(status):
+        return "all controllers restart, since their certificate had ended. Wait until the condition Ready is True"
     if status.operation is not None:
         return f"node {status.operation.node_id} restarts. Wait until the condition Ready is True"
     if controllers is not None and controllers.change is not None:

@@ -54,6 +54,7 @@ _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.CONTROLLER_FEATURES: lambda status, _: status.controllers is not None,
     Part.QUORUM: _answering,
     Part.METRICS: _answering,
+    Part.PRESENTED: _answering,
     Part.REGISTERED_CONTROLLERS: _answering,
     Part.CLUSTER_BY_BROKER: _restarting,
     Part.REDUNDANCY: _restarting,

@@ -16,13 +16,13 @@ from kraftbridge.models.observation import (
     Unobserved,
     ZooKeeperState,
 )
-from kraftbridge.models.status import MigrationStatus, Restoration, RollbackStatus, ZooKeeperHistory
+from kraftbridge.models.status import MigrationStatus, QuorumRestart, Restoration, RollbackStatus, ZooKeeperHistory
 from kraftbridge.models.survey import BrokerSetting, Survey
 from kraftbridge.phases.draft import StepContext, Wait
 
 K = TypeVar("K")
 T = TypeVar("T")
-_Record = TypeVar("_Record", Restoration, RollbackStatus, ZooKeeperHistory)
+_Record = TypeVar("_Record", QuorumRestart, Restoration, RollbackStatus, ZooKeeperHistory)
 Broker = tuple[StatefulSetState, PodState]
 """A broker: its StatefulSet and its pod."""
 
@@ -51,6 +51,12 @@ def told_settings(survey: Survey) -> dict[int, tuple[BrokerSetting, ...]]:
     """Return the running settings of each broker that answered."""
     nobody: Mapping[int, tuple[BrokerSetting, ...] | Unobserved] = {}
     return answers(observed(survey.brokers, nobody))
+
+
+def server_time(step: StepContext) -> datetime | None:
+    """Return the time by the API server's clock, None while it is not known."""
+    now = step.observation.server_time
+    return None if isinstance(now, Unobserved) else now
 
 
 def because(reason: str) -> str:

@@ -20,6 +20,7 @@ from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -82,6 +83,22 @@ def truststore(data: Mapping[str, str]) -> str:
 
 def _pem(certificates: Iterable[x509.Certificate]) -> str:
     return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
+
+
+def leaf(data: Mapping[str, str]) -> x509.Certificate:
+    """Return the first certificate in ``tls.crt``.
+
+    Raises
+    ------
+    CredentialsError
+        ``tls.crt`` is missing or unreadable.
+    """
+    return _certificates(data, CERTIFICATE)[0]
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """Return the first 16 digits of the SHA-256 of a certificate in DER."""
+    return certificate.fingerprint(hashes.SHA256()).hex()[:16]
 
 
 def subject(data: Mapping[str, str]) -> str:

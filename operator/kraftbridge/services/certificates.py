@@ -8,8 +8,12 @@ None of them has an ownerReference: the quorum outlives the migration.
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import datetime
+
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from kraftbridge.builders import names
 from kraftbridge.exceptions import ActionRefusedError, ConflictError
@@ -20,7 +24,16 @@ from kraftbridge.models.objects import section
 from kraftbridge.models.spec import ListenerSpec, MigrationSpec
 from kraftbridge.models.status import UID_LENGTH, MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
-from kraftbridge.pods.credentials import CERTIFICATE, LOGIN, PROPERTIES, CredentialsError, text_files
+from kraftbridge.pods.credentials import (
+    LOGIN,
+    PROPERTIES,
+    CredentialsError,
+    fingerprint,
+    has_certificate,
+    leaf,
+    listener_problems,
+    text_files,
+)
 from kraftbridge.storage.ports import KubernetesPort, Object, ReadPort
 
 _TLS = "kubernetes.io/tls"
@@ -68,6 +81,7 @@ class IssuedSecrets:
             authority=self._judged_authority(signer, now, issued),
             controllers=self._judged(self._controllers, controllers, signer, wanted, now),
             brokers=self._judged(self._brokers, brokers, signer, wanted, now),
+            authority_key=_key_of(text_files(signer or {})),
         )
 
     def _of_logins(self, name: str, of: logins.Logins) -> own.Files:
@@ -94,7 +108,7 @@ class IssuedSecrets:
         problem = own.authority_problem(data, now)
         if not problem and self._listener.issues_logins and self._needs_passwords(data, left):
             problem = logins.passwords_problem(data)
-        return IssuedSecret(self._authority, exists=True, problem=problem, expires_at=_end(data))
+        return replace(_secret(self._authority, data), problem=problem)
 
     def _needs_passwords(self, authority: Mapping[str, str], left: Collection[Mapping[str, bytes]]) -> bool:
         """Return whether the passwords of an authority are in use, or it has some."""
@@ -121,7 +135,7 @@ class IssuedSecrets:
             problem = own.stores_problem(files)
         problem = problem or self._logins_problem(name, data, wanted)
         due = not problem and authority is not None and own.is_due(data, authority, self._days, now)
-        return IssuedSecret(name, exists=True, problem=problem, expires_at=_end(data), due=due)
+        return replace(_secret(name, data), problem=problem, due=due)
 
     def _logins_problem(self, name: str, data: Mapping[str, str], wanted: logins.Logins | None) -> str:
         if not self._listener.issues_logins:
@@ -250,11 +264,51 @@ def issued_principals(uid: str, listener: ListenerSpec) -> tuple[str, ...]:
     return ()
 
 
-def _end(data: Mapping[str, str]) -> datetime | None:
-    try:
-        return own.expires_at({CERTIFICATE: data.get(CERTIFICATE, "")})
-    except CredentialsError:
+def brought_certificate(
+    kubernetes: ReadPort, identity: Identity, spec: MigrationSpec, status: MigrationStatus, now: datetime
+) -> IssuedSecret | None:
+    """Return the certificate in the Secret that the user brings for the controllers' listener; None without one.
+
+    Raises
+    ------
+    ObservationError
+        The Secret cannot be read.
+    """
+    listener = spec.controllers.listener
+    if listener.generate or listener.secret_name is None:
         return None
+    found = kubernetes.get("v1", "Secret", identity.namespace, listener.secret_name)
+    data = text_files(_decoded(found or {}))
+    if not has_certificate(data):
+        return None
+    controllers = controllers_name(identity.name, identity.uid, status.attempt)
+    hosts = names.controller_hosts(controllers, identity.namespace, spec.controllers.node_ids, identity.cluster_domain)
+    problems = listener_problems(data, listener.security_protocol, hosts.values(), now)
+    return replace(_secret(listener.secret_name, data), problem="; ".join(problems))
+
+
+def _secret(name: str, data: Mapping[str, str]) -> IssuedSecret:
+    """Return what is known of the certificate in a Secret, which is not judged yet."""
+    try:
+        certificate = leaf(data)
+    except CredentialsError:
+        return IssuedSecret(name, exists=True)
+    return IssuedSecret(
+        name,
+        exists=True,
+        expires_at=certificate.not_valid_after_utc,
+        begins_at=certificate.not_valid_before_utc,
+        fingerprint=fingerprint(certificate),
+    )
+
+
+def _key_of(authority: Mapping[str, str]) -> str:
+    """Return the SHA-256 of an authority's public key, ``""`` without a readable certificate."""
+    try:
+        key = leaf(authority).public_key()
+    except CredentialsError:
+        return ""
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
 def _decoded(secret: Object) -> own.Files:

@@ -26,6 +26,7 @@ from kraftbridge.pods import credentials as certificates
 from kraftbridge.storage.broker_records import BrokerRecordClient
 from kraftbridge.storage.kafka_brokers import BrokerClient, ControllerProbeClient, Prober
 from kraftbridge.storage.kafka_controllers import ControllerClient
+from kraftbridge.storage.listener_certificates import ListenerCertificates
 from kraftbridge.storage.ports import BrokerPort, BrokerRecordPort, ControllerPort, ReadPort, ZooKeeperPort
 from kraftbridge.storage.zookeeper import ZooKeeperStore, ZooKeeperTls
 
@@ -93,6 +94,8 @@ class ClusterClients:
     """Opens a client that asks brokers by their own ids."""
     prober: Prober | None = None
     """Measures how long no controller accepts writes. None if nothing is measured."""
+    certificates: ListenerCertificates | None = None
+    """Reads what the controllers present. None if nobody reads it."""
     open_log: Callable[[str, str, str], ClosableLog] = open_controllers_log
     """Opens the metadata log of the controller at a host, with the token and the authority of its log server."""
 
@@ -151,12 +154,14 @@ def open_clients(
     bootstrap = ",".join(map(qualified.__getitem__, spec.brokers.bootstrap_servers.split(",")))
     controller_hosts = names.controller_hosts(controllers, namespace, spec.controllers.node_ids, controllers_domain)
     addresses = {i: (host, controller_port) for i, host in controller_hosts.items()}
+    to_controllers = listener or _listener_client(kubernetes, namespace, controllers, spec)
     return ClusterClients(
         zookeeper,
         BrokerClient(bootstrap, client),
-        ControllerClient(addresses, listener or _listener_client(kubernetes, namespace, controllers, spec)),
+        ControllerClient(addresses, to_controllers),
         lambda: BrokerRecordClient(bootstrap, client),
         Prober(lambda: ControllerProbeClient(bootstrap, client)),
+        ListenerCertificates(controller_hosts, to_controllers),
     )
 
 

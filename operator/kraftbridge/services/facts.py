@@ -27,7 +27,7 @@ from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_CONFIGURATION
 from kraftbridge.copies.dry_start import referenced
 from kraftbridge.copies.templates import Overlaid, sight_of, without_overlay
-from kraftbridge.models.issued import IssuedListener
+from kraftbridge.models.issued import IssuedListener, IssuedSecret
 from kraftbridge.models.objects import entries, section, variables_of, version_of
 from kraftbridge.models.observation import TemplateSight
 from kraftbridge.models.phase import BrokerMode
@@ -36,7 +36,7 @@ from kraftbridge.models.status import MigrationStatus, SeenSecret, controllers_n
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_secrets, original_state
 from kraftbridge.services.answers import Answer, Answers
-from kraftbridge.services.certificates import IssuedSecrets, issued_principals
+from kraftbridge.services.certificates import IssuedSecrets, brought_certificate, issued_principals
 from kraftbridge.services.observe import workloads
 from kraftbridge.services.original_secrets import KeptOriginal
 from kraftbridge.services.original_state import OriginalState
@@ -65,6 +65,8 @@ class Facts:
         """By UID of the migration: the fingerprints of the Secrets."""
         self._issued: Answers[str, IssuedListener] = Answers()
         """By UID of the migration: the Secrets of the controllers' listener."""
+        self._brought: Answers[str, IssuedSecret | None] = Answers()
+        """By UID of the migration: the certificate that the user brings."""
         self._surroundings: Answers[tuple[str, str | None, str], Object] = Answers()
         """Namespaces and service accounts by kind, namespace and name."""
 
@@ -107,6 +109,7 @@ class Facts:
         self._kept.forget(uid)
         self._secrets.pop(uid, None)
         self._issued.forget(uid)
+        self._brought.forget(uid)
 
     def kept(self, identity: Identity, status: MigrationStatus, name: str) -> KeptOriginal | None:
         """Return the recorded original state of a StatefulSet; None if none is recorded, or it is lost.
@@ -332,6 +335,23 @@ class Facts:
             CREDENTIALS_SECONDS,
             lambda: IssuedSecrets(self.kubernetes, identity, spec, status).look(now),
             asked=(*asked, identity.cluster_domain),
+        )
+
+    def brought(
+        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, now: datetime
+    ) -> IssuedSecret | None:
+        """Return the certificate that the user brings for the listener, at most `CREDENTIALS_SECONDS` old.
+
+        Raises
+        ------
+        ObservationError
+            The Secret cannot be read.
+        """
+        return self._brought.get(
+            identity.uid,
+            CREDENTIALS_SECONDS,
+            lambda: brought_certificate(self.kubernetes, identity, spec, status, now),
+            asked=(status.attempt, spec.controllers.listener, spec.controllers.node_ids, identity.cluster_domain),
         )
 
     def unread_controllers(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersFacts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram, Info
@@ -65,6 +66,12 @@ HAND_OVER_MISSING = Gauge(
     _MIGRATION,
 )
 
+CERTIFICATE_EXPIRES = Gauge(
+    "kraftbridge_certificate_expires_timestamp_seconds",
+    "End of the first certificate that a running controller or broker uses at the controllers' listener",
+    [*_MIGRATION, "role"],
+)
+
 _OF_A_MIGRATION: Final = (
     PHASE,
     PHASE_ENTERED,
@@ -79,6 +86,7 @@ _OF_A_MIGRATION: Final = (
     VERIFICATION_FINISHED,
     VERIFICATION_SECONDS,
     HAND_OVER_MISSING,
+    CERTIFICATE_EXPIRES,
 )
 
 
@@ -97,6 +105,9 @@ def export(namespace: str, name: str, status: MigrationStatus) -> None:
     _set(QUORUM_LAG, migration, _quorum_lag(status))
     _set(MIRROR_LAG, migration, mirror_lag(status))
     _set(HAND_OVER_MISSING, migration, _settings_missing(status))
+    CERTIFICATE_EXPIRES.remove_by_labels({"namespace": namespace, "name": name})
+    for role, end in _certificate_ends(status).items():
+        CERTIFICATE_EXPIRES.labels(*migration, role).set(end.timestamp())
     CONTROLLER_UNAVAILABLE.remove_by_labels({"namespace": namespace, "name": name})
     for outage in status.impact.controller_unavailable:
         if outage.attempt == status.attempt:
@@ -133,6 +144,17 @@ def mirror_lag(status: MigrationStatus) -> int | None:
     if offset is None or quorum is None or quorum.high_watermark is None:
         return None
     return max(0, int(quorum.high_watermark) - 1 - int(offset.offset))
+
+
+def _certificate_ends(status: MigrationStatus) -> dict[str, datetime]:
+    """Return the end of the first certificate in use by role; of a Secret that no process has loaded nothing counts."""
+    ends = {}
+    if status.presented:
+        ends["controller"] = min(record.expires_at for record in status.presented)
+    issued = status.listener_certificates
+    if issued is not None and issued.brokers_run_until is not None:
+        ends["broker"] = issued.brokers_run_until
+    return ends
 
 
 def _quorum_lag(status: MigrationStatus) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from kraftbridge.models.survey import Right
@@ -24,6 +25,10 @@ class ReadThrough:
     ) -> tuple[Object, ...]:
         """Return all objects of a kind with these labels and fields."""
         return self._reads.list(api_version, kind, namespace, label_selector, field_selector=field_selector)
+
+    def server_time(self) -> datetime | None:
+        """Return the time by the API server's clock; None before its first answer."""
+        return self._reads.server_time()
 
     def serves(self, api_version: str, kind: str) -> bool:
         """Return whether the API server serves a kind."""

@@ -6,8 +6,10 @@ import json
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, Final, Self, TypeGuard
 from urllib.parse import quote, urlencode
@@ -197,6 +199,13 @@ class KubernetesTransport:
         self._client = ApiClient(configuration)
         self._pool: urllib3.PoolManager = self._client.rest_client.pool_manager
         self._auth_lock = threading.Lock()
+        self._told: tuple[datetime, float] | None = None
+        """The server's clock in its last answer (header ``Date``, RFC 9110), and our own when that came."""
+
+    def server_time(self) -> datetime | None:
+        """Return the time by the server's clock, to the second; None before its first answer."""
+        told = self._told
+        return None if told is None else told[0] + timedelta(seconds=time.monotonic() - told[1])
 
     def close(self) -> None:
         """Close all connections."""
@@ -238,7 +247,12 @@ class KubernetesTransport:
             # Only a failed connection attempt is repeated: any other request may have been carried out.
             retries=urllib3.Retry(total=1, connect=1, read=0, redirect=0, status=0, other=0),
         )
+        self._note_time(answer.headers.get("Date", ""))
         return Response(answer.status, answer.data.decode("utf-8", "replace"))
+
+    def _note_time(self, date: str) -> None:
+        with suppress(ValueError):
+            self._told = (parsedate_to_datetime(date).astimezone(UTC), time.monotonic())
 
     def read(self, source: str, path: str, *, query: Mapping[str, str] | None = None) -> Response | None:
         """GET ``path``; None if it does not exist.
@@ -384,6 +398,10 @@ class KubernetesStore:
             if not following:
                 return tuple(objects)
             query["continue"] = following
+
+    def server_time(self) -> datetime | None:
+        """Return the time by the API server's clock; None before its first answer."""
+        return self._transport.server_time()
 
     def serves(self, api_version: str, kind: str) -> bool:
         """Return whether the API server serves a kind.

@@ -10,7 +10,7 @@ Writes raise `ActionError` or a subclass.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from kraftbridge.constants import FIELD_MANAGER
@@ -49,6 +49,9 @@ class ReadPort(Protocol):
         self, api_version: str, kind: str, namespace: str | None, label_selector: str = "", *, field_selector: str = ""
     ) -> tuple[Object, ...]:
         """Return all objects of a kind with these labels and fields."""
+
+    def server_time(self) -> datetime | None:
+        """Return the time by the API server's clock; None before its first answer."""
 
     def serves(self, api_version: str, kind: str) -> bool:
         """Return whether the API server serves a kind."""

@@ -59,6 +59,7 @@ from kraftbridge.models.status import (
     MigrationStatus,
     Operation,
     OperationKind,
+    QuorumRestart,
     Restoration,
     RollbackStatus,
     ZooKeeperHistory,
@@ -331,10 +332,11 @@ def test_the_record_of_a_former_attempt_is_read_nowhere_as_one_of_this_attempt()
         if get_args(field.annotation)
     }
     tagged = {name for name, model in fields.items() if "attempt" in getattr(model, "model_fields", {})}
-    assert tagged == {"rollback", "restoration", "zookeeper_history"}
+    assert tagged == {"rollback", "restoration", "zookeeper_history", "quorum_restart"}
     former = {
         "zookeeper_history": ZooKeeperHistory(attempt=1, cluster_id="c", migration_offset="-1", seen_at=NOW),
         "restoration": Restoration(attempt=1, copy_id="c", end_offset="1", epoch=1, began_at=NOW, finished_at=NOW),
+        "quorum_restart": QuorumRestart(attempt=1, certificate="c", pods={}, began_at=NOW, finished_at=NOW),
     }
     rest = claim_gone(phase=Phase.ROLLED_BACK, canary=None, **former).observing(
         stateful_sets=(broker_set(None, lease=LeaseState()),)

@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.__main__ import main, play_many
 from tests.simulation.aims import CANNOT, can_occur, table
 from tests.simulation.planted import PLANTED
-from tests.simulation.run import FENCED, LONE_TOPICS, OPEN_CHANNEL, REFUSING, SLOW_STARTS, Coverage, Faults, Run
+from tests.simulation.run import FENCED, ISSUED, LONE_TOPICS, OPEN_CHANNEL, REFUSING, SLOW_STARTS, Coverage, Faults, Run
 from tests.simulation.settings import Changed
 from tests.simulation.stores import Lost
 
@@ -172,6 +172,7 @@ FENCED_SEEDS_OF_THE_MIX = [32 * n + remainder for n in range(100) for remainder 
 DEAF_SEEDS = (seed for seed in range(1000) if Run(seed, Coverage()).cluster.kafka.deaf)
 CALM_SEEDS = (seed for seed in range(4000) if Run(seed, Coverage()).faults == Faults())
 """Without faults, and so without the worlds in which an image is not checked."""
+ENDED_SEEDS = range(ISSUED, 800, 4)
 LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS]
 
 
@@ -198,6 +199,8 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
         ("unlooking", "no dry start has looked at its present template", range(40)),
         ("resting", "Ready is True in", range(400)),
         ("amnesic", "not at rest", range(400)),
+        ("ageless", "not at rest", ENDED_SEEDS),
+        ("hasty", "all controllers restart", ENDED_SEEDS),
         ("impatient", "while it recovers its logs", range(SLOW_STARTS, 400, 8)),
     ],
 )

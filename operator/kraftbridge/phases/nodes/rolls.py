@@ -35,7 +35,16 @@ from kraftbridge.models.status import (
     some,
     tuned_controllers,
 )
-from kraftbridge.phases import certificates, gates, healing, observed, originals, shared_settings, verifying
+from kraftbridge.phases import (
+    belongings,
+    certificates,
+    gates,
+    healing,
+    observed,
+    originals,
+    shared_settings,
+    verifying,
+)
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.nodes import brokers, comparing, controllers, deadlines, restarts, sights, templates, undoing
 from kraftbridge.phases.nodes.deadlines import PastDeadline
@@ -495,11 +504,15 @@ def reconcile_controllers_in_trouble(draft: Draft) -> Wait | None:
         return _begin(draft, status, wanted)
     if change is None or change.failed:
         return None
-    return _configure_change(draft, status, stateful_set)
+    return _configure_change(draft, status, change, stateful_set)
 
 
-def _configure_change(draft: Draft, status: ControllersStatus, stateful_set: StatefulSetState) -> Wait | None:
+def _configure_change(
+    draft: Draft, status: ControllersStatus, change: ControllersChange, stateful_set: StatefulSetState
+) -> Wait | None:
     """Bring a recorded change to the objects, and to the voters that are down; return None once both have it."""
+    if _writes_nothing(draft, change):
+        return None
     if stateful_set.drift or not stateful_set.observed:
         draft.act(ApplyControllers(status.mode, status.format_allowed))
         return Wait("the changed spec.controllers is being applied to the controllers' objects")
@@ -519,13 +532,13 @@ def _roll_change(
     draft: Draft, status: ControllersStatus, change: ControllersChange, stateful_set: StatefulSetState
 ) -> Wait | None:
     """Take the next step of a recorded change while no voter restarts."""
-    if (waiting := _configure_change(draft, status, stateful_set)) is not None:
+    if (waiting := _configure_change(draft, status, change, stateful_set)) is not None:
         return waiting
     if change.failed:
         return _wait_failed(change)
     if draft.status.operation is not None:
         return None
-    if (pod := _down_on_the_new_configuration(stateful_set)) is not None:
+    if not _writes_nothing(draft, change) and (pod := _down_on_the_new_configuration(stateful_set)) is not None:
         # It was not restarted by this roll-out (its node failed, or its container did).
         # It is followed like one that was.
         restarted = Operation(
@@ -534,6 +547,31 @@ def _roll_change(
         draft.update(operation=restarted)
         return Wait(f"controller {pod.ordinal} is down on the changed configuration: {pod.down}")
     return _roll_next(draft, status, change, stateful_set)
+
+
+def is_renewal(change: ControllersChange) -> bool:
+    """Return whether nothing but the content of Secrets has changed."""
+    return change.to.model_copy(update={"credentials": change.before.credentials}) == change.before
+
+
+def _writes_nothing(step: StepContext, change: ControllersChange) -> bool:
+    """Return whether a change is rolled out without a write of the controllers' objects.
+
+    Pods that restart read their Secrets anew. So a renewal needs no other template, and after the end of the migration
+    the StatefulSet may belong to somebody by now: it was handed over, or somebody else has written it.
+    """
+    if step.status.phase is not Phase.COMPLETED or not is_renewal(change):
+        return False
+    stateful_set = observed.controllers_set(step)
+    written_by_others = stateful_set is not None and bool(stateful_set.last_writer)
+    return written_by_others or belongings.wanted(step.status.phase, step.status) is None
+
+
+def _pending(step: StepContext, change: ControllersChange, stateful_set: StatefulSetState) -> list[PodState]:
+    """Return the controllers that do not run the change yet."""
+    if not change.pods or not _writes_nothing(step, change):
+        return [pod for pod in stateful_set.pods if brokers.is_outdated(stateful_set, pod)]
+    return [pod for pod in stateful_set.pods if change.pods.get(str(pod.ordinal)) == pod.uid]
 
 
 def _wanted(step: StepContext, status: ControllersStatus) -> RenderedControllers:
@@ -593,7 +631,8 @@ def _fail_change(draft: Draft, status: ControllersStatus, change: ControllersCha
     """Stop a change, and render the controllers from what they were rendered from before."""
     stopped = change.model_copy(update={"failed": reason})
     draft.update(controllers=status.model_copy(update={"change": stopped, "rendered": change.before}))
-    draft.act(ApplyControllers(status.mode, status.format_allowed))
+    if not _writes_nothing(draft, change):
+        draft.act(ApplyControllers(status.mode, status.format_allowed))
     return stopped
 
 
@@ -610,9 +649,11 @@ def _begin(draft: Draft, status: ControllersStatus, wanted: RenderedControllers)
     before = status.rendered or wanted
     if status.change is not None and not status.change.failed:
         before = status.change.before
-    change = ControllersChange(to=wanted, before=before, started_at=draft.now)
+    pods = {str(pod.ordinal): pod.uid for pod in observed.controllers_pods(draft)}
+    change = ControllersChange(to=wanted, before=before, started_at=draft.now, pods=pods)
     draft.update(controllers=status.model_copy(update={"rendered": wanted, "change": change}))
-    draft.act(ApplyControllers(status.mode, status.format_allowed))
+    if not _writes_nothing(draft, change):
+        draft.act(ApplyControllers(status.mode, status.format_allowed))
     changed = _changed_section(before, wanted)
     draft.tell(EventReason.CONTROLLERS_CHANGING, f"Rolling the change of {changed} out, the active controller last")
     return Wait(f"{changed} changed: the roll-out starts")
@@ -639,11 +680,11 @@ def _roll_next(
         return Wait(f"controllers' change: {len(pods)} of {len(status.node_ids)} pods exist")
     active = draft.observation.active_controller
     active_id = None if active is None else active.node_id
-    pending = [pod for pod in pods if brokers.is_outdated(stateful_set, pod)]
+    pending = _pending(draft, change, stateful_set)
     pending.sort(key=lambda pod: (pod.ordinal == active_id, pod.ordinal))
     if not pending:
         return _close_change(draft, status, stateful_set)
-    if blockers := gates.quorum_blockers(draft) or gates.cluster_blockers(draft) or observed.down(pods):
+    if blockers := gates.quorum_blockers(draft) or _brokers_blockers(draft, change) or observed.down(pods):
         return Wait(f"before the next controller restarts: {blockers[0]}")
     if not _is_safe_now(draft) or healing.awaits_failover(draft):
         return None
@@ -657,6 +698,17 @@ def _roll_next(
         noted = change.model_copy(update={"active_restarted_at": draft.now})
         draft.update(controllers=status.model_copy(update={"change": noted}))
     return controllers.restart_controller(draft, pending[0])
+
+
+def _brokers_blockers(step: StepContext, change: ControllersChange) -> list[str]:
+    """Return why the brokers forbid the restart of a controller.
+
+    Once their owner has them back, which brokers there are is the owner's matter: one that is gone for good must not
+    keep a renewed certificate from the controllers. While a majority of these stays, no broker lacks anything.
+    """
+    if step.status.phase is not Phase.COMPLETED or step.status.given_back_at is None:
+        return gates.cluster_blockers(step)
+    return [] if is_renewal(change) else gates.leader_blockers(step)
 
 
 def _close_change(draft: Draft, status: ControllersStatus, stateful_set: StatefulSetState) -> Wait | None:
@@ -679,7 +731,8 @@ def _follow_voter(
             return _wait_failed(change)
         return Wait(f"controller{node} is back; the change goes on")
     if change.failed:
-        _restore_former(draft, status, stateful_set)
+        if not _writes_nothing(draft, change):
+            _restore_former(draft, status, stateful_set)
         return _wait_failed(change)
     # While the old pod still runs, the new configuration has not failed.
     replaced = all(pod.uid != operation.pod_uid for pod in stateful_set.pods)
@@ -739,13 +792,16 @@ def _is_safe_now(step: StepContext) -> bool:
     (KIP-866).
     """
     phase = step.status.phase
-    zookeeper = step.observation.zookeeper
     if phase.row.mirrors or phase in (Phase.PROVISIONING_QUORUM, Phase.COMPLETED):
         return True
     if phase is not Phase.TAKING_OVER:
         return False
-    if _no_voter_runs(step):
-        return True
+    return _no_voter_runs(step) or is_before_the_claim(step)
+
+
+def is_before_the_claim(step: StepContext) -> bool:
+    """Return whether the active controller is known not to have claimed ``/controller``, and not to do so soon."""
+    zookeeper = step.observation.zookeeper
     if not isinstance(zookeeper, ZooKeeperState):
         return False
     claimed = zookeeper.controller is None or observed.claim_epoch(zookeeper) >= 0

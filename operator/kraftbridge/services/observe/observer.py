@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from kraftbridge.copies.dry_start import described
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.dry_start import DryStartState
+from kraftbridge.models.issued import PresentedCertificate
 from kraftbridge.models.objects import section
 from kraftbridge.models.observation import (
     NOT_NEEDED,
@@ -43,6 +44,7 @@ from kraftbridge.models.spec import BrokersSpec, MigrationSpec, Runner
 from kraftbridge.models.status import (
     ControllersStatus,
     GuardedStatefulSet,
+    KeptCopy,
     MigrationStatus,
     ZooKeeperBehind,
     chooses_channel,
@@ -50,6 +52,7 @@ from kraftbridge.models.status import (
     with_channel,
 )
 from kraftbridge.models.survey import Survey
+from kraftbridge.phases import expired
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.lost_quorum import is_under_way
 from kraftbridge.phases.needs import needs
@@ -90,6 +93,10 @@ REHEARSED_EVERY_SECONDS = 5.0
 FEATURES_EVERY_SECONDS = 3.0
 METRICS_TIMEOUT_SECONDS = 2.0
 BELONGINGS_EVERY_SECONDS = 5.0
+PRESENTED_EVERY_SECONDS = 5.0
+
+
+_NO_TIME = Unobserved("clock of the API server", "no answer of it has told the time yet")
 
 
 @dataclass(slots=True)
@@ -126,6 +133,8 @@ class Memory:
     told_unknown: tuple[str, ...] = ()
     """Fields that an event of this process named as unknown."""
     behind: ZooKeeperBehind | None = None
+    presented: dict[str, Answer[PresentedCertificate | Unobserved]] = field(default_factory=dict)
+    """What each process of a controller presents."""
     belongings: Answer[tuple[tuple[str, ...], dict[int, str]]] | None = None
     """For name and mode of the controllers: their missing objects, and their claims."""
 
@@ -202,6 +211,7 @@ class Observer:
         validation = look(Part.FEATURE_ANSWER, "quorum", _validation, clients, status)
         dry_start = look(Part.DRY_START, "dry start", self._dry_start, identity, spec, status, memory, choosing)
         rehearsal = look(Part.REHEARSAL, "rehearsal", self._rehearsal, identity, spec, status, memory)
+        brought = look(Part.BROUGHT, "Secret of the listener", self._facts.brought, identity, spec, status, now)
         issued = look(Part.ISSUED, "Secret of the listener", self._facts.issued, identity, spec, status, now)
         record = look(Part.BROKER_RECORD, "record of the broker", self._record, identity, status, memory)
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
@@ -209,8 +219,7 @@ class Observer:
         observed_sets = tuple(self._result(s) for s in sets)
         clues = look(Part.CLUES, "logs", self._logs.clues, identity, spec, status, observed_sets, workload)
         started = look(Part.START_LOG, "log", self._logs.start, identity, spec, status, observed_sets)
-        place = "" if status.keeping is None else status.keeping.secret
-        kept = look(Part.KEPT_COPY, "kept copy", kept_copies.read, self._kubernetes, identity.namespace, place)
+        kept = look(Part.KEPT_COPY, "kept copy", self._kept_copy, identity, status)
         behind = look(Part.BEHIND, "brokers and ZooKeeper", self._behind, clients, memory, now)
         recorded = self._result(record)
         now_is = look(
@@ -258,6 +267,11 @@ class Observer:
             kept_copy=self._result(kept),
             behind=self._result(behind),
             issued=_result_or_none(issued),
+            brought=_result_or_none(brought),
+            presented=self._presented(spec, status, workload, clients, memory)
+            if Part.PRESENTED in parts
+            else NOT_NEEDED,
+            server_time=self._kubernetes.server_time() or _NO_TIME if Part.SERVER_TIME in parts else NOT_NEEDED,
             outcomes=memory.outcomes,
         )
 
@@ -337,7 +351,7 @@ class Observer:
         own = workloads.own_state(stateful_set, pods, KAFKA_CONTAINER)
         own = replace(own, pods_refused=self._refusals.of(stateful_set, len(own.pods)))
         # A newer operator can render other objects from the same spec. That alone must not restart a voter.
-        changing = status.controllers.change is not None or is_under_way(status)
+        changing = status.controllers.change is not None or is_under_way(status) or expired.is_under_way(status)
         if status.controllers.format_allowed or changing:
             facts = self._facts.controllers(identity, spec, status)
             wanted = controllers_configuration(rendered_spec(spec, status), facts, status.controllers.mode)
@@ -405,6 +419,44 @@ class Observer:
             metrics[i] = asked[i].result() if i in asked else Unobserved(f"controller {i}", "its pod has no address")
         return metrics
 
+    def _presented(
+        self,
+        spec: MigrationSpec,
+        status: MigrationStatus,
+        workload: ControllersWorkload | Unobserved,
+        clients: ClusterClients,
+        memory: Memory,
+    ) -> dict[int, PresentedCertificate | Unobserved] | Unobserved:
+        """Return what the controllers present. It is read once of each process, which cannot change it."""
+        if not spec.controllers.listener.security_protocol.endswith("SSL"):
+            return {}
+        reader = clients.certificates
+        if isinstance(workload, Unobserved) or status.controllers is None or reader is None:
+            return Unobserved("certificates of the controllers", "their pods were not seen")
+        pods = [] if workload.stateful_set is None else workload.stateful_set.pods
+        running = {p.process: p for p in pods if p.ip and not p.deleting}
+        known = {process: answer for process, answer in memory.presented.items() if process in running}
+        asked = {
+            process: self._later(
+                f"certificate of controller {pod.ordinal}",
+                reader.read,
+                pod.ordinal,
+                pod.ip,
+                status.controllers.mode.port,
+                process,
+                METRICS_TIMEOUT_SECONDS,
+            )
+            for process, pod in running.items()
+            if process not in known or not known[process].holds(PRESENTED_EVERY_SECONDS)
+        }
+        for process, reading in asked.items():
+            answer = reading.result()
+            # A process presents what it presented before: one that does not answer now has said it already.
+            if process not in known or not isinstance(answer, Unobserved):
+                known[process] = Answer(answer)
+        memory.presented = known
+        return {running[process].ordinal: answer.value for process, answer in known.items()}
+
     def _record(self, identity: Identity, status: MigrationStatus, memory: Memory) -> BrokerRecord | None:
         """Return what is on record of a broker; the actuator forgets it when it writes another one."""
         assert status.broker_record is not None
@@ -440,6 +492,10 @@ class Observer:
         return broker_records.ask(
             self._kubernetes, identity.namespace, clients, before, node_id, pods[0], spec.brokers.container
         )
+
+    def _kept_copy(self, identity: Identity, status: MigrationStatus) -> KeptCopy | None:
+        place = "" if status.keeping is None else status.keeping.secret
+        return kept_copies.read(self._kubernetes, identity.namespace, place)
 
     def _redundancy(self, clients: ClusterClients, memory: Memory, now: datetime) -> TopicRedundancy:
         redundancy = memory.redundancy

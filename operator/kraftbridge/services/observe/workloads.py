@@ -30,6 +30,7 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.survey import DOES_NOT_EXIST
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.answers import Answers
 from kraftbridge.storage.ports import Object as Stored
@@ -61,7 +62,7 @@ def existing(kubernetes: ReadPort, namespace: str, name: str) -> Stored:
     """
     stateful_set = kubernetes.get("apps/v1", "StatefulSet", namespace, name)
     if stateful_set is None:
-        raise ObservationError(f"StatefulSet {namespace}/{name}", "it does not exist")
+        raise ObservationError(f"StatefulSet {namespace}/{name}", DOES_NOT_EXIST)
     return stateful_set
 
 
