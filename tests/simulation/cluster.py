@@ -20,6 +20,7 @@ from tests.simulation.starts import SlowStarts
 from tests.simulation.stores import Lost
 from tests.simulation.templates import Templates, revision_of
 from tests.simulation.uids import Uids
+from tests.support.observations import seen_secrets
 
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.decision import (
@@ -861,9 +862,10 @@ class Cluster:
         if known is not None and (known.format_allowed or known.change is not None or expired.is_under_way(status)):
             current = state.configuration == f"{known.mode}-{self.rendering}"
             state = replace(state, drift=() if current else ("configuration",))
-        credentials = {"listener": str(self.certificates.number)} if self.certificates.number else {}
+        number = self.certificates.number
+        secrets = seen_secrets({"listener": str(number)} if number else {})
         return ControllersWorkload(
-            state, self.format_allowed, uids, credentials=credentials, missing=missing, claims=claims, left=left
+            state, self.format_allowed, uids, secrets=secrets, missing=missing, claims=claims, left=left
         )
 
     def _zookeeper(self) -> ZooKeeperState | Unobserved:

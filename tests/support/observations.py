@@ -65,6 +65,7 @@ from kraftbridge.models.status import (
     QuorumStatus,
     RehearsalStatus,
     RequiredVariable,
+    SeenSecret,
     VerificationStatus,
     Waiting,
     WaitKind,
@@ -216,6 +217,11 @@ def partly_rolled(done: int, mode: BrokerMode, before: BrokerMode | None, **chan
     """Return the brokers' StatefulSet rendering ``mode``, of whose pods only the first ``done`` run it."""
     new, old = broker_set(mode), broker_set(before)
     return replace(new, pods=(*new.pods[:done], *old.pods[done:]), **changes)
+
+
+def seen_secrets(fingerprints: Mapping[str, str]) -> dict[str, SeenSecret]:
+    """Return Secrets of the controllers as they are seen, by name."""
+    return {name: SeenSecret(version=f"uid/{value}", fingerprint=value) for name, value in fingerprints.items()}
 
 
 def controllers_workload(mode: ControllerMode = ControllerMode.MIGRATION, done: int = 3) -> ControllersWorkload:

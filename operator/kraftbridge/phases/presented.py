@@ -16,7 +16,7 @@ from typing import Final
 
 from kraftbridge.models.conditions import ConditionType, Reason, Status
 from kraftbridge.models.issued import IssuedListener, IssuedSecret, PresentedCertificate
-from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
+from kraftbridge.models.observation import NOT_NEEDED, ControllersWorkload, PodState, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import HeldCertificate, ListenerCertificatesStatus, PresentedStatus, first
 from kraftbridge.phases import observed
@@ -64,7 +64,9 @@ def secret_of_controllers(step: StepContext) -> IssuedSecret | None:
 
 def track(draft: Draft) -> None:
     """Record what each controller presents, and set the condition ``CertificatesValid``."""
-    running = draft.status.controllers is not None and not draft.status.phase.row.is_open
+    # Controllers that were asked to stop are not read any more.
+    asked = draft.observation.presented != NOT_NEEDED
+    running = asked and draft.status.controllers is not None and not draft.status.phase.row.is_open
     records = _presented(draft) if running and has_tls(draft) else ()
     draft.update(presented=records)
     said: tuple[Status, Reason, str] = ("Unknown", Reason.NOT_STARTED, "No controller runs")

@@ -19,6 +19,7 @@ from tests.support.observations import (
     issued_listener,
     open_gate,
     rolling,
+    seen_secrets,
 )
 from tests.unit.phases.test_controller_change import SAFE, before_of, restarted
 
@@ -74,7 +75,10 @@ def running_with(situation: Situation, ends_at: datetime, old: tuple[int, ...] =
     assert status is not None
     rendered = before_of(situation).model_copy(update={"credentials": {"listener": "1"}})
     workload = replace(
-        workload_of(situation), credentials={"listener": "2"}, claims={i: f"pvc-{i}" for i in VOTERS}, missing=()
+        workload_of(situation),
+        secrets=seen_secrets({"listener": "2"}),
+        claims={i: f"pvc-{i}" for i in VOTERS},
+        missing=(),
     )
     former = (OLD, ends_at - timedelta(days=1800), ends_at)
     renewed = (NEW, NOW - timedelta(days=1), NOW + timedelta(days=1800))

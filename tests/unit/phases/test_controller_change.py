@@ -15,6 +15,7 @@ from tests.support.observations import (
     open_gate,
     rehearsed,
     rolling,
+    seen_secrets,
 )
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
@@ -29,7 +30,6 @@ from kraftbridge.models.status import (
     Operation,
     OperationKind,
     RenderedControllers,
-    SeenSecret,
     rendered_spec,
     tuned_controllers,
 )
@@ -339,17 +339,13 @@ def test_a_roll_out_in_completed_asks_the_brokers_again() -> None:
 # ------------------------------------------------------------------------------------------------ rotated Secrets
 
 
-def secrets(fingerprints: dict[str, str]) -> dict[str, SeenSecret]:
-    return {name: SeenSecret(version=f"uid/{value}", fingerprint=value) for name, value in fingerprints.items()}
-
-
 def rotated(situation: Situation, before: dict[str, str], seen: dict[str, str]) -> Situation:
     """Return the same with voters that started with these Secrets, and the Secrets as they are now."""
     known = situation.status.controllers
     assert known is not None
     rendered = RenderedControllers.of(tuned_controllers(situation.spec, situation.status), before)
     return situation.with_status(controllers=known.model_copy(update={"rendered": rendered})).observing(
-        controllers=replace(controllers_workload(), secrets=secrets(seen))
+        controllers=replace(controllers_workload(), secrets=seen_secrets(seen))
     )
 
 
@@ -385,7 +381,7 @@ def test_a_secret_that_did_not_change_restarts_nothing(
     assert known.change is None
     assert known.rendered is not None
     assert known.rendered.credentials == before | seen
-    assert known.secrets == secrets(seen)
+    assert known.secrets == seen_secrets(seen)
     assert not {3000, 3001, 3002} & set(restarted(decision))
 
 
@@ -400,13 +396,13 @@ def test_a_secret_with_which_a_voter_failed_waits_for_another_one() -> None:
     )
     failed = fine.with_status(controllers=known.model_copy(update={"change": change}))
     for seen in ({"listener": "2"}, {}):
-        waiting = failed.observing(controllers=replace(controllers_workload(), secrets=secrets(seen))).decide()
+        waiting = failed.observing(controllers=replace(controllers_workload(), secrets=seen_secrets(seen))).decide()
         assert waiting.status.controllers is not None
         assert waiting.status.controllers.change is not None
         assert waiting.status.controllers.change.failed
         assert restarted(waiting) == []
     corrected = failed.observing(
-        controllers=replace(controllers_workload(), secrets=secrets({"listener": "3"}))
+        controllers=replace(controllers_workload(), secrets=seen_secrets({"listener": "3"}))
     ).decide()
     assert corrected.status.controllers is not None
     assert corrected.status.controllers.change is not None

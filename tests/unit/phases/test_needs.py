@@ -75,7 +75,9 @@ def as_read(situation: Situation) -> Situation:
     """Return the same with what the observer reads in this status, and nothing else."""
     wanted = needs(situation.status, situation.now)
     read = {part.value for part in (wanted | _FEATURES if wanted & _FEATURES else wanted)}
-    return situation.observing(**{name: value for name, value in _UNREAD.items() if name not in read})
+    silent = Unobserved("somebody", "no answer")
+    asked = {name: silent for name in read if getattr(situation.observation, name, None) == NOT_NEEDED}
+    return situation.observing(**asked, **{name: value for name, value in _UNREAD.items() if name not in read})
 
 
 def _with_brokers(situation: Situation, change: Callable[[PodState], PodState]) -> Situation:
