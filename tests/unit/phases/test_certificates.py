@@ -530,7 +530,8 @@ def test_never_between_claim_and_dual_write_nor_in_finalizing(phase: Phase) -> N
     zookeeper = case.observation.zookeeper
     assert not isinstance(zookeeper, Unobserved)
     if phase is Phase.TAKING_OVER:
-        case = case.observing(zookeeper=replace(zookeeper, migration=MigrationZnode(3000, 2, -1, 2)))
+        copying = replace(zookeeper, migration=MigrationZnode(3000, 2, -1, 2))
+        case = case.with_status(migration_offset=None).observing(zookeeper=copying)
     _, decisions = walked(case, 60, 60)
     assert not set(restarts_of(decisions)) & set(VOTERS)
     assert known(decisions[-1], ConditionType.STALLED).status == "True"
