@@ -64,15 +64,13 @@ def secret_of_controllers(step: StepContext) -> IssuedSecret | None:
 
 def track(draft: Draft) -> None:
     """Record what each controller presents, and set the condition ``CertificatesValid``."""
-    # Controllers that were asked to stop are not read any more.
-    asked = draft.observation.presented != NOT_NEEDED
-    running = asked and draft.status.controllers is not None and not draft.status.phase.row.is_open
+    running = draft.status.controllers is not None and not draft.status.phase.row.is_open
     records = _presented(draft) if running and has_tls(draft) else ()
     draft.update(presented=records)
     said: tuple[Status, Reason, str] = ("Unknown", Reason.NOT_STARTED, "No controller runs")
-    if running:
+    if running and not has_tls(draft):
         said = ("Unknown", Reason.NOT_ASKED, "The controllers' listener has no certificate")
-    if running and has_tls(draft):
+    elif running and draft.observation.presented != NOT_NEEDED:  # else the controllers are stopping
         said = _condition(draft)
     draft.set_condition(ConditionType.CERTIFICATES_VALID, *said)
 
