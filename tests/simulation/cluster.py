@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from tests.simulation.becoming import Becoming
 from tests.simulation.channels import OpenChannel
+from tests.simulation.copies import DryStarts
 from tests.simulation.images import FORMER_IMAGE, Images
 from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
 from tests.simulation.settings import Settings
@@ -25,32 +26,36 @@ from kraftbridge.models.decision import (
     ApplyControllers,
     ArchiveDifferences,
     CollectRehearsal,
+    CollectRun,
     ConfigureBrokers,
     FenceRehearsal,
+    FenceRun,
     HoldLease,
     IssueListenerCertificates,
     KeepCopy,
     KeepOriginal,
     LaunchRehearsal,
+    LaunchRun,
     LaunchVerification,
     LockStatefulSet,
     PublishFinalManifest,
     PublishFindings,
     RecordBroker,
     ReleaseLease,
+    ReleaseRun,
     ReleaseStatefulSet,
     ReleaseVerification,
     RemoveCanary,
     RemoveControllerClaim,
     RemoveRehearsal,
+    RemoveRun,
     RemoveVerification,
     RestartPod,
     RestoreStatefulSet,
-    RunDryStart,
     StopControllers,
     WriteCanary,
 )
-from kraftbridge.models.dry_start import DryStartState
+from kraftbridge.models.dry_start import DryStartReport, DryStartState
 from kraftbridge.models.observation import (
     LEASE_SECONDS,
     NOT_NEEDED,
@@ -84,6 +89,7 @@ from kraftbridge.models.phase import BrokerMode, ControllerMode, Part, ZkMigrati
 from kraftbridge.models.rehearsal import Ending, Forecast, RehearsalResult, RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.status import GuardedStatefulSet, KeptCopy, MigrationStatus, ZooKeeperBehind
+from kraftbridge.phases import dry_starting
 from kraftbridge.phases.basis import StatefulSetVersion
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import needs
@@ -207,7 +213,6 @@ class Cluster:
         self.random, self.identity = random, identity
         self.rehearsal_random = Random(identity.uid)
         """Of its own: the other draws of a seed stay what they were."""
-        self.dry_start_ran = False
         self.images = Images(Random(f"images of {identity.uid}"))
         self.becoming = Becoming()
         self.claims_of: dict[tuple[int, int], str] = {}
@@ -225,6 +230,7 @@ class Cluster:
         self.redundancy_read: TopicRedundancy | None = None
         self.redundancy_kept_for = timedelta(seconds=10)
         self.time = Timeline()
+        self.dry_starts = DryStarts(Random(f"dry starts of {identity.uid}"), self.time)
         self.kafka = Kafka(self.time, random)
         self.broker_sets = [Workload(name, nodes) for name, nodes in BROKER_SETS[:sets]]
         if sets == 1:
@@ -383,8 +389,8 @@ class Cluster:
 
     # ---------------------------------------------------------------------------------------------- acts
 
-    def act(self, action: Action) -> str:  # noqa: PLR0915 - one arm per action
-        """Carry out an action; return what went wrong."""
+    def act(self, action: Action, status: MigrationStatus) -> str:  # noqa: PLR0915 - one arm per action
+        """Carry out an action of a step that has published this status; return what went wrong."""
         match action:
             case LockStatefulSet(name):
                 brokers = self.broker_set(name)
@@ -444,10 +450,8 @@ class Cluster:
                 if self.kafka.active is None:
                     return "no active controller"
                 self.kafka.write_canary(value)
-            case RunDryStart(fingerprint):
-                self.dry_start_ran = True
-                if self.channel is not None:
-                    self.channel.run(fingerprint)
+            case LaunchRun() | FenceRun() | ReleaseRun() | CollectRun() | RemoveRun():
+                return self._take_on(action, status)
             case RemoveCanary():
                 if self.kafka.active is None:
                     return "no active controller"
@@ -606,6 +610,31 @@ class Cluster:
             case Profile.REPLICAS:
                 return Verdict.CONSISTENT if all(c.up for c in kafka.controllers.values()) else Verdict.INCONCLUSIVE
 
+    # ------------------------------------------------------------------------------------------- dry starts
+
+    def _take_on(
+        self, action: LaunchRun | FenceRun | ReleaseRun | CollectRun | RemoveRun, status: MigrationStatus
+    ) -> str:
+        """Take a dry start on; return what went wrong."""
+        run = None if status.dry_start is None else status.dry_start.running
+        match action:
+            case LaunchRun() if run is not None:
+                present = self._copies_of_now(status)
+                if present.fingerprint != run.digest:
+                    return "the pods' template or what it refers to changed meanwhile"
+                self.dry_starts.launch(run, present)
+            case FenceRun(_, run_id):
+                self.dry_starts.fence(run_id)
+            case ReleaseRun(_, run_id):
+                self.dry_starts.release(run_id)
+            case CollectRun() if run is not None:
+                self.dry_starts.collect(run)
+            case RemoveRun(_, run_id, keep_report):
+                self.dry_starts.remove(run_id, keep_report=keep_report)
+            case _:
+                pass
+        return ""
+
     # ------------------------------------------------------------------------------------------- rehearsals
 
     def _rehearse(self, action: LaunchRehearsal | FenceRehearsal | CollectRehearsal | RemoveRehearsal) -> None:
@@ -669,7 +698,7 @@ class Cluster:
             admission_policy=look(Part.ADMISSION_POLICY, lambda: True),
             features=self._features() if wanted & {Part.CONTROLLER_FEATURES, Part.NODE_FEATURES} else NOT_NEEDED,
             survey=look(Part.SURVEY, self.settings.survey),
-            dry_start=look(Part.DRY_START, lambda: self._dry_start(status)),
+            dry_start=look(Part.DRY_START, lambda: self._dry_start(status, at)),
             rehearsal=look(Part.REHEARSAL, lambda: self._rehearsal(status)),
             broker_record=look(Part.BROKER_RECORD, lambda: self._record(status)),
             broker_now=look(Part.BROKER_NOW, lambda: self._broker_now(status)),
@@ -724,12 +753,25 @@ class Cluster:
             self.redundancy_read = known = TopicRedundancy(names, (), read_at=at)
         return known
 
-    def _dry_start(self, status: MigrationStatus) -> DryStartState:
+    def _dry_start(self, status: MigrationStatus, at: datetime) -> DryStartState:
+        record = status.dry_start
+        state = DryStartState(
+            self._copies_of_now(status).fingerprint, channels=() if self.channel is None else self.channel.known
+        )
+        if record is None:
+            return state
+        if dry_starting.stands(record, self.identity.generation, at):
+            problem = DryStartReport(record.digest, problem=record.problem)
+            report = problem if record.problem else self.dry_starts.report(record.run_id, record.digest)
+            state = replace(state, report=report)
+        return state if record.running is None else replace(state, run=self.dry_starts.run(record.running))
+
+    def _copies_of_now(self, status: MigrationStatus) -> DryStartReport:
+        """Return what copies of the pods as they are now would show."""
         sets = [s for s in map(self._broker_set, self.broker_sets) if isinstance(s, StatefulSetState)]
-        if self.channel is not None:
-            return self.channel.state(status, sets, self.settings.brokers())
-        state = dry_start_of(sets, self.settings.brokers())
-        return state if self.dry_start_ran else replace(state, report=None)
+        fine = dry_start_of(sets, self.settings.brokers()).report
+        assert fine is not None
+        return fine if self.channel is None else self.channel.found(status, fine)
 
     def _rehearsal(self, status: MigrationStatus) -> RehearsalState:
         fingerprint = f"judges {self.judged}"

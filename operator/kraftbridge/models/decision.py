@@ -9,6 +9,7 @@ from enum import StrEnum
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
 from kraftbridge.models.report import Profile
+from kraftbridge.models.runs import RunKind
 from kraftbridge.models.status import FindingStatus, KeptCopy, MigrationStatus
 
 
@@ -151,17 +152,44 @@ class RemoveCanary:
 
 
 @dataclass(frozen=True, slots=True)
-class RunDryStart:
-    """Start fenced copies of the brokers' pods in the background; their report is observed later."""
+class LaunchRun:
+    """Make what the present step of a run needs: its ConfigMap, and its pods, which wait."""
 
-    fingerprint: str
-    """Of what the copies are made from."""
-    broker_ids: tuple[tuple[str, int], ...]
-    """Pod and id of each broker."""
-    cluster_id: str
-    choosing: bool = False
-    """Whether the channel is open (``configStyle: Auto``):
-    where the present one is lost, the others are tried in the copies of every StatefulSet."""
+    kind: RunKind
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FenceRun:
+    """Close the pods of a run by a NetworkPolicy, and let the probe try it from inside."""
+
+    kind: RunKind
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRun:
+    """Let the pods of a run that wait begin."""
+
+    kind: RunKind
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CollectRun:
+    """Take the result of the pods of a run into its ConfigMap."""
+
+    kind: RunKind
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRun:
+    """Delete what runs of a run and, unless its report is to stay, its ConfigMap."""
+
+    kind: RunKind
+    run_id: str
+    keep_report: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +309,11 @@ Action = (
     | ArchiveDifferences
     | WriteCanary
     | RemoveCanary
-    | RunDryStart
+    | LaunchRun
+    | FenceRun
+    | ReleaseRun
+    | CollectRun
+    | RemoveRun
     | LaunchRehearsal
     | FenceRehearsal
     | CollectRehearsal

@@ -19,6 +19,7 @@ from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
 from kraftbridge.phases import (
     certificates,
+    dry_starting,
     gates,
     guards,
     healing,
@@ -82,6 +83,7 @@ def decide(
     rollback.track_controller_views(draft)
     restarts.track_unavailability(draft)
     verifying.follow_unreleased(draft)
+    dry_starting.follow_dry_start(draft)
     metadata_version.track(draft)
     shared_settings.track(draft)
     certificates.track(draft)

@@ -101,7 +101,7 @@ class Reconciler:
         self._leases = Leases(kubernetes, settings.instance)
         self._reads = ReadOnce(kubernetes)
         self._facts = Facts(self._reads, settings)
-        self._dry_starts = dry_starts or DryStarts(kubernetes, settings, self._facts)
+        self._dry_starts = dry_starts or DryStarts(settings, self._facts)
         self._observers = {
             lane: Observer(self._reads, pool, settings, self._leases, self._facts, self._dry_starts)
             for lane, pool in self._pools.items()
@@ -157,7 +157,6 @@ class Reconciler:
         self._memories.pop(uid, None)
         self._lanes.pop(uid, None)
         self._facts.forget(uid)
-        self._dry_starts.forget(uid)
         self.rolls.forget(uid)
         self._disconnect(uid)
 

@@ -188,6 +188,7 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
         ("untold", "the controllers reach no broker", DEAF_SEEDS),
         ("hurried", "for the controller, not", ANY),
         ("unrehearsed", "without a fresh rehearsal", ANY),
+        ("unproven", "before the probe had proven its fence", ANY),
         ("nameless", "volumes of an earlier resource", ANY),
         ("unkept", "has not been archived", ANY),
         ("assuming", "nobody has stopped the controllers", ANY),

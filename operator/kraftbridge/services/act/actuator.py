@@ -25,28 +25,32 @@ from kraftbridge.models.decision import (
     ApplyControllers,
     ArchiveDifferences,
     CollectRehearsal,
+    CollectRun,
     ConfigureBrokers,
     FenceRehearsal,
+    FenceRun,
     HoldLease,
     IssueListenerCertificates,
     KeepCopy,
     KeepOriginal,
     LaunchRehearsal,
+    LaunchRun,
     LaunchVerification,
     LockStatefulSet,
     PublishFinalManifest,
     PublishFindings,
     RecordBroker,
     ReleaseLease,
+    ReleaseRun,
     ReleaseStatefulSet,
     ReleaseVerification,
     RemoveCanary,
     RemoveControllerClaim,
     RemoveRehearsal,
+    RemoveRun,
     RemoveVerification,
     RestartPod,
     RestoreStatefulSet,
-    RunDryStart,
     StopControllers,
     UpdateMetadataVersion,
     WriteCanary,
@@ -102,7 +106,11 @@ _ForQuorum = (
 )
 _ForVerification = LaunchVerification | ReleaseVerification | RemoveVerification | ArchiveDifferences
 _Besides = (
-    RunDryStart
+    LaunchRun
+    | FenceRun
+    | ReleaseRun
+    | CollectRun
+    | RemoveRun
     | LaunchRehearsal
     | FenceRehearsal
     | CollectRehearsal
@@ -226,8 +234,8 @@ class Actuator:
 
     def _do_besides(self, step: Step, action: _Besides) -> None:
         match action:
-            case RunDryStart():
-                self._dry_starts.start(step.identity, step.spec, step.status, step.clients, action)
+            case LaunchRun() | FenceRun() | ReleaseRun() | CollectRun() | RemoveRun():
+                self._dry_starts.carry_out(step.kubernetes, step.identity, step.spec, step.status, step.clients, action)
             case LaunchRehearsal() | FenceRehearsal() | CollectRehearsal() | RemoveRehearsal():
                 rehearsals.carry_out(
                     step.kubernetes, self._facts, self._settings, step.identity, step.spec, step.status, action

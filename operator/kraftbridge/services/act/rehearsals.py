@@ -82,7 +82,7 @@ def _facts(
 def _result(kubernetes: KubernetesPort, namespace: str, pod: str) -> tuple[str, str]:
     """Return the result as JSON and the page from the log; without a result, one that reports its absence."""
     words = "its pod is gone"
-    for container in (builder.CONTAINER, builder.READER):
+    for container in (builder.CONTAINER, builder.FENCE, builder.READER):
         log = kubernetes.pod_logs(namespace, pod, container, _LOG_LINES) if pod else None
         if log is None:
             continue

@@ -21,7 +21,7 @@ from kraftbridge.constants import canary_topic
 from kraftbridge.copies.dry_start import described
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
-from kraftbridge.models.dry_start import DryStartState
+from kraftbridge.models.dry_start import DryStartReport, DryStartState
 from kraftbridge.models.objects import section
 from kraftbridge.models.observation import (
     NOT_NEEDED,
@@ -42,6 +42,7 @@ from kraftbridge.models.phase import Part, Phase
 from kraftbridge.models.spec import BrokersSpec, MigrationSpec, Runner
 from kraftbridge.models.status import (
     ControllersStatus,
+    DryStartStatus,
     GuardedStatefulSet,
     MigrationStatus,
     ZooKeeperBehind,
@@ -50,6 +51,7 @@ from kraftbridge.models.status import (
     with_channel,
 )
 from kraftbridge.models.survey import Survey
+from kraftbridge.phases import dry_starting
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.lost_quorum import is_under_way
 from kraftbridge.phases.needs import needs
@@ -101,6 +103,8 @@ class Memory:
     """Channel with which the parts below were read."""
     dry_start: Answer[tuple[str, tuple[BrokersSpec, ...]]] | None = None
     """The fingerprint of the brokers' pods, and the channels that they may have."""
+    dry_start_report: tuple[str, DryStartReport | None] | None = None
+    """Id of the last dry start, and what it found."""
     rehearsed: Answer[str] | None = None
     """For a rehearsal's inputs: their fingerprint."""
     features: Answer[Mapping[int, NodeFeatures | Unobserved]] | None = None
@@ -198,7 +202,7 @@ class Observer:
         if features is None:
             features = look(Part.NODE_FEATURES, "features", _features, clients)
         validation = look(Part.FEATURE_ANSWER, "quorum", _validation, clients, status)
-        dry_start = look(Part.DRY_START, "dry start", self._dry_start, identity, spec, status, memory, choosing)
+        dry_start = look(Part.DRY_START, "dry start", self._dry_start, identity, spec, status, memory, now, choosing)
         rehearsal = look(Part.REHEARSAL, "rehearsal", self._rehearsal, identity, spec, status, memory)
         issued = look(Part.ISSUED, "Secret of the listener", self._facts.issued, identity, spec, status, now)
         record = look(Part.BROKER_RECORD, "record of the broker", self._record, identity, status, memory)
@@ -463,17 +467,32 @@ class Observer:
         spec: MigrationSpec,
         status: MigrationStatus,
         memory: Memory,
+        now: datetime,
         choosing: bool,  # noqa: FBT001 - the call is deferred
     ) -> DryStartState:
+        record = status.dry_start
+        run = None
+        if record is not None and record.running is not None:
+            run = self._dry_starts.run(identity, record.running)
         if not self._settings.dry_start:
-            return DryStartState("", off=True)
+            return DryStartState("", run=run, off=True)
         answer = memory.dry_start
         if answer is None or memory.generation != identity.generation or not answer.holds(DRY_START_EVERY_SECONDS):
             fingerprint = self._dry_starts.fingerprint(identity, spec, status)
             channels = self._dry_starts.channels(identity, spec) if choosing else ()
             memory.dry_start = answer = Answer((fingerprint, channels))
         fingerprint, channels = answer.value
-        return replace(self._dry_starts.state(identity, fingerprint), channels=channels)
+        return DryStartState(fingerprint, self._last_dry_start(identity, record, memory, now), run, channels=channels)
+
+    def _last_dry_start(
+        self, identity: Identity, record: DryStartStatus | None, memory: Memory, now: datetime
+    ) -> DryStartReport | None:
+        """Return what the last dry start found, while that stands."""
+        if record is None or not dry_starting.stands(record, identity.generation, now):
+            return None
+        if memory.dry_start_report is None or memory.dry_start_report[0] != record.run_id:
+            memory.dry_start_report = (record.run_id, self._dry_starts.report(identity, record))
+        return memory.dry_start_report[1]
 
     def _rehearsal(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
