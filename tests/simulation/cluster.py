@@ -25,18 +25,14 @@ from kraftbridge.models.decision import (
     Action,
     ApplyControllers,
     ArchiveDifferences,
-    CollectRehearsal,
     CollectRun,
     ConfigureBrokers,
-    FenceRehearsal,
     FenceRun,
     HoldLease,
     IssueListenerCertificates,
     KeepCopy,
     KeepOriginal,
-    LaunchRehearsal,
     LaunchRun,
-    LaunchVerification,
     LockStatefulSet,
     PublishFinalManifest,
     PublishFindings,
@@ -44,12 +40,9 @@ from kraftbridge.models.decision import (
     ReleaseLease,
     ReleaseRun,
     ReleaseStatefulSet,
-    ReleaseVerification,
     RemoveCanary,
     RemoveControllerClaim,
-    RemoveRehearsal,
     RemoveRun,
-    RemoveVerification,
     RestartPod,
     RestoreStatefulSet,
     StopControllers,
@@ -88,7 +81,14 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Part, ZkMigrationState
 from kraftbridge.models.rehearsal import Ending, Forecast, RehearsalResult, RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
-from kraftbridge.models.status import GuardedStatefulSet, KeptCopy, MigrationStatus, ZooKeeperBehind
+from kraftbridge.models.runs import RUNS, RunKind, RunStep
+from kraftbridge.models.status import (
+    GuardedStatefulSet,
+    KeptCopy,
+    MigrationStatus,
+    VerificationStatus,
+    ZooKeeperBehind,
+)
 from kraftbridge.phases import dry_starting
 from kraftbridge.phases.basis import StatefulSetVersion
 from kraftbridge.phases.draft import Identity
@@ -170,7 +170,7 @@ class Workload:
 class Run:
     """A verification."""
 
-    record: LaunchVerification
+    record: VerificationStatus
     generation: int
     state: RunState = RunState.PENDING
     read_at: float | None = None
@@ -204,6 +204,9 @@ class Trouble:
     rehearsal_fails: float = 0.0
     rehearsal_hangs: float = 0.0
     rehearsal_unknown: float = 0.0
+
+
+_RunAction = LaunchRun | FenceRun | ReleaseRun | CollectRun | RemoveRun
 
 
 class Cluster:
@@ -451,15 +454,11 @@ class Cluster:
                     return "no active controller"
                 self.kafka.write_canary(value)
             case LaunchRun() | FenceRun() | ReleaseRun() | CollectRun() | RemoveRun():
-                return self._take_on(action, status)
+                return self._run_step(action, status)
             case RemoveCanary():
                 if self.kafka.active is None:
                     return "no active controller"
                 self.kafka.remove_canary()
-            case LaunchVerification() | ReleaseVerification() | RemoveVerification():
-                self._verification(action)
-            case LaunchRehearsal() | FenceRehearsal() | CollectRehearsal() | RemoveRehearsal():
-                self._rehearse(action)
             case HoldLease(name):
                 if self.leases_taken.get(name, 0.0) > self.time.now:
                     return "409 somebody else took the Lease"
@@ -539,11 +538,14 @@ class Cluster:
 
     # -------------------------------------------------------------------------------------- verifications
 
-    def _verification(self, action: LaunchVerification | ReleaseVerification | RemoveVerification) -> None:
+    def _verification(self, action: _RunAction, status: MigrationStatus) -> None:
         run = self.runs.get(action.run_id)
         match action:
-            case LaunchVerification(run_id) if run is None:
-                run = Run(action, self.generation_of.get(run_id, self.identity.generation))
+            case LaunchRun(_, run_id) if run is None:
+                record = next((v for v in status.verifications if v.run_id == run_id), None)
+                if record is None:
+                    return
+                run = Run(record, self.generation_of.get(run_id, self.identity.generation))
                 self.runs[run_id] = run
                 run.misaddressed = self.random.random() < self.trouble.run_misaddressed
                 if self.random.random() < self.trouble.run_hangs:
@@ -551,11 +553,11 @@ class Cluster:
                 fails = self.random.random() < self.trouble.run_fails
                 state = RunState.FAILED if fails else RunState.ARMED
                 self.time.after(self.random.uniform(1.0, 10.0), lambda: self._armed(run, state))
-            case ReleaseVerification() if run is not None and not run.released:
+            case ReleaseRun() if run is not None and not run.released:
                 run.released = True
                 if run.state is RunState.ARMED:
                     self._begin(run)
-            case RemoveVerification(run_id, keep_report) if run is not None:
+            case RemoveRun(_, run_id, keep_report) if run is not None:
                 if run.state is not RunState.FINISHED or not keep_report:
                     run.state = RunState.MISSING
             case _:
@@ -612,10 +614,19 @@ class Cluster:
 
     # ------------------------------------------------------------------------------------------- dry starts
 
-    def _take_on(
-        self, action: LaunchRun | FenceRun | ReleaseRun | CollectRun | RemoveRun, status: MigrationStatus
-    ) -> str:
-        """Take a dry start on; return what went wrong."""
+    def _run_step(self, action: _RunAction, status: MigrationStatus) -> str:
+        """Take a run on; return what went wrong."""
+        assert RunStep(type(action).__name__.removesuffix("Run")) in RUNS[action.kind].steps
+        match action.kind:
+            case RunKind.VERIFICATION:
+                self._verification(action, status)
+            case RunKind.REHEARSAL:
+                self._rehearse(action)
+            case RunKind.DRY_START:
+                return self._start_dry(action, status)
+        return ""
+
+    def _start_dry(self, action: _RunAction, status: MigrationStatus) -> str:
         run = None if status.dry_start is None else status.dry_start.running
         match action:
             case LaunchRun() if run is not None:
@@ -637,10 +648,10 @@ class Cluster:
 
     # ------------------------------------------------------------------------------------------- rehearsals
 
-    def _rehearse(self, action: LaunchRehearsal | FenceRehearsal | CollectRehearsal | RemoveRehearsal) -> None:
+    def _rehearse(self, action: _RunAction) -> None:
         run = self.rehearsals.get(action.run_id)
         match action:
-            case LaunchRehearsal(run_id) if run is None:
+            case LaunchRun(_, run_id) if run is None:
                 draw = self.rehearsal_random.random()
                 run = Rehearsed(heap_bytes=self.rehearsal_random.choice(MEASURED_HEAPS))
                 if draw < self.trouble.rehearsal_fails:
@@ -650,13 +661,13 @@ class Cluster:
                 self.rehearsals[run_id] = run
                 if self.rehearsal_random.random() >= self.trouble.rehearsal_hangs:
                     self._rehearsal_later(run, RehearsalProgress.READING, RehearsalProgress.UNFENCED)
-            case FenceRehearsal() if run is not None and run.progress is RehearsalProgress.UNFENCED:
+            case FenceRun() if run is not None and run.progress is RehearsalProgress.UNFENCED:
                 run.fenced, run.progress = True, RehearsalProgress.RUNNING
                 if self.rehearsal_random.random() >= self.trouble.rehearsal_hangs:
                     self._rehearsal_later(run, RehearsalProgress.RUNNING, RehearsalProgress.ENDED)
-            case CollectRehearsal() if run is not None and run.progress is RehearsalProgress.ENDED:
+            case CollectRun() if run is not None and run.progress is RehearsalProgress.ENDED:
                 run.progress, run.ended_at = RehearsalProgress.FINISHED, self.time.now
-            case RemoveRehearsal(run_id, keep_report) if run is not None:
+            case RemoveRun(_, run_id, keep_report) if run is not None:
                 if run.progress is not RehearsalProgress.FINISHED or not keep_report:
                     run.progress = RehearsalProgress.MISSING
             case _:
@@ -782,7 +793,7 @@ class Cluster:
         if run is None:
             return RehearsalState(fingerprint, RehearsalRun(run_id, RehearsalProgress.MISSING))
         if run.progress is not RehearsalProgress.FINISHED:
-            return RehearsalState(fingerprint, RehearsalRun(run_id, run.progress, pod=f"{run_id}-pod"))
+            return RehearsalState(fingerprint, RehearsalRun(run_id, run.progress))
         ended = self.moment(self.time.now if run.ended_at is None else run.ended_at)
         result = RehearsalResult(
             verdict=run.verdict,

@@ -32,11 +32,12 @@ from kraftbridge.models.dry_start import CopyKey, ListenerOfControllers
 from kraftbridge.models.mounted_files import MountedFiles, mounted_object
 from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.spec import MigrationSpec, PodSettings
 
 Object = dict[str, Any]
 
-ROLE: Final = "dry-start"
+ROLE: Final = RUNS[RunKind.DRY_START].role
 """Value of the role label; no Service, budget or affinity of the user selects it."""
 DIRECTORY: Final = "/kraftbridge-dry-start"
 """Volume with agent, salt and the agent's notes, in every container of a copy."""

@@ -18,11 +18,12 @@ from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.rehearsal import PROPERTIES_KEY, REQUEST_KEY, RehearsalRequest, heap_bytes
 from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.spec import MigrationSpec, Placement
 
 Object = dict[str, Any]
 
-ROLE: Final = "rehearsal"
+ROLE: Final = RUNS[RunKind.REHEARSAL].role
 """Value of the role label."""
 CONTAINER: Final = "rehearsal"
 """The container whose log holds the result."""

@@ -7,10 +7,9 @@ from datetime import timedelta
 from enum import StrEnum
 
 from kraftbridge.models.metadata_version import Upgrade
-from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
-from kraftbridge.models.report import Profile
+from kraftbridge.models.phase import BrokerMode, ControllerMode
 from kraftbridge.models.runs import RunKind
-from kraftbridge.models.status import FindingStatus, KeptCopy, MigrationStatus
+from kraftbridge.models.status import FindingStatus, MigrationStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,32 +101,6 @@ class RecordBroker:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchVerification:
-    """Create the run's ConfigMap and application; it prepares its session and waits for its release."""
-
-    run_id: str
-    profile: Profile
-    gate: Phase
-    kept: KeptCopy | None = None
-    """The copy whose log is compared; None: the controllers' own logs."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseVerification:
-    """Release the armed run."""
-
-    run_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveVerification:
-    """Delete a run's application and, unless its report is to stay, its ConfigMap."""
-
-    run_id: str
-    keep_report: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ArchiveDifferences:
     """Archive ZooKeeper's values of a run's differences in a Secret, before a failover overwrites them."""
 
@@ -188,40 +161,6 @@ class RemoveRun:
     """Delete what runs of a run and, unless its report is to stay, its ConfigMap."""
 
     kind: RunKind
-    run_id: str
-    keep_report: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchRehearsal:
-    """Make the ConfigMap and the Job of a rehearsal; its pod reads the tree and waits for its fence."""
-
-    run_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class FenceRehearsal:
-    """Close the rehearsal's pod by a NetworkPolicy, now that it has read the tree.
-
-    It starts Kafka once it reaches nothing.
-    """
-
-    run_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class CollectRehearsal:
-    """Take the result of a rehearsal that ended from its pod's log into its ConfigMap."""
-
-    run_id: str
-    pod: str
-    """Its pod, ``""`` when it is gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveRehearsal:
-    """Delete a rehearsal's Job and, unless its report is to stay, its ConfigMap."""
-
     run_id: str
     keep_report: bool
 
@@ -303,9 +242,6 @@ Action = (
     | IssueListenerCertificates
     | RestartPod
     | RecordBroker
-    | LaunchVerification
-    | ReleaseVerification
-    | RemoveVerification
     | ArchiveDifferences
     | WriteCanary
     | RemoveCanary
@@ -314,10 +250,6 @@ Action = (
     | ReleaseRun
     | CollectRun
     | RemoveRun
-    | LaunchRehearsal
-    | FenceRehearsal
-    | CollectRehearsal
-    | RemoveRehearsal
     | KeepCopy
     | RestoreStatefulSet
     | StopControllers

@@ -546,7 +546,6 @@ class RehearsalRun:
     run_id: str
     progress: RehearsalProgress
     message: str = ""
-    pod: str = ""
     result: RehearsalResult | None = None
 
 

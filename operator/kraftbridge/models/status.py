@@ -13,6 +13,7 @@ from typing import Annotated, Final
 from pydantic import ConfigDict, Field
 from typing_extensions import override
 
+from kraftbridge.constants import UID_LENGTH
 from kraftbridge.models.broker_record import DifferenceKind, Effect
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.conditions import Condition
@@ -31,11 +32,6 @@ from kraftbridge.models.spec import (
     PodSettings,
     PropertiesSource,
 )
-
-UID_LENGTH = 8
-"""Number of characters of a resource's UID in the names of its objects.
-They tell apart resources that had the same name in one namespace."""
-
 
 FORECAST: Final = "forecast-"
 """Beginning of the purpose of a verification that compares ZooKeeper with a kept copy instead of the controllers'

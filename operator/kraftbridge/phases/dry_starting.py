@@ -14,14 +14,13 @@ from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun, Release
 from kraftbridge.models.dry_start import DryStartRun, DryStartStage, DryStartState, FenceProof
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Part
-from kraftbridge.models.runs import RunKind
+from kraftbridge.models.runs import DRY_START_STAGE_LIMIT as STAGE_LIMIT
+from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import UID_LENGTH, DryStartRunStatus, DryStartStatus, chooses_channel
+from kraftbridge.models.status import DryStartRunStatus, DryStartStatus, chooses_channel
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.observed import because
 
-STAGE_LIMIT: Final = timedelta(seconds=90)
-"""Time limit of a stage, and so for a pod of a dry start from the moment when it may start."""
 STUCK_LIMIT: Final = timedelta(seconds=20)
 """Time limit for pulling an image, for creating a container, and for the end of a pod that was deleted."""
 AGAIN_AFTER: Final = timedelta(seconds=60)
@@ -54,7 +53,7 @@ def launch_dry_start(draft: Draft, fingerprint: str, broker_ids: dict[str, int],
         return
     number = record.count + 1
     run = DryStartRunStatus(
-        run_id=f"{draft.identity.name[:30]}-{draft.identity.uid[:UID_LENGTH]}-dry-start-{number}",
+        run_id=RUNS[RunKind.DRY_START].run_id(draft.identity.name, draft.identity.uid, number),
         digest=fingerprint,
         launched_at=draft.now,
         generation=draft.identity.generation,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from hashlib import sha256
 
+from kraftbridge.constants import UID_LENGTH
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import PublishFinalManifest, PublishFindings, ReleaseStatefulSet
@@ -17,7 +18,6 @@ from kraftbridge.models.observation import PodState, StatefulSetState, Unobserve
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile
 from kraftbridge.models.status import (
-    UID_LENGTH,
     ControllersStatus,
     FindingsReport,
     FindingStatus,

@@ -41,8 +41,9 @@ from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
 from kraftbridge.services import metrics
 from kraftbridge.services.act import removal
-from kraftbridge.services.act.actuator import Actuator, Step
+from kraftbridge.services.act.actuator import Actuator
 from kraftbridge.services.act.checked import CheckedKubernetes, tried_again
+from kraftbridge.services.act.step import Step
 from kraftbridge.services.clients import ClusterClients, credentials_version, open_clients
 from kraftbridge.services.dry_starts import DryStarter, DryStarts
 from kraftbridge.services.facts import Facts

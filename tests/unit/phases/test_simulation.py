@@ -77,7 +77,7 @@ def test_a_rehearsal_that_fails_hangs_or_knows_nothing_keeps_the_gate_closed() -
         broken += found
     assert broken == []
     acts = {act for phase, act in coverage.states if phase in ("Preflight", "ProvisioningQuorum")}
-    assert acts >= {"LaunchRehearsal", "FenceRehearsal", "CollectRehearsal", "RemoveRehearsal"}
+    assert acts >= {"LaunchRun", "FenceRun", "CollectRun", "RemoveRun"}
 
 
 @pytest.mark.long

@@ -28,7 +28,7 @@ from kraftbridge.models import newer
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.services import reconcile
-from kraftbridge.services.act import actuator
+from kraftbridge.services.act import actuator, verifications
 from kraftbridge.services.observe import observer
 
 POLICY = "kraftbridge-policy"
@@ -120,7 +120,7 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Operator]:
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
             return clock.now
 
-    for module in (reconcile, actuator, observer):
+    for module in (reconcile, actuator, observer, verifications):
         if hasattr(module, "datetime"):
             monkeypatch.setattr(module, "datetime", MovedDatetime)
     running = new_operator(clock)

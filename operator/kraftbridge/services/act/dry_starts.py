@@ -31,11 +31,12 @@ from kraftbridge.models.dry_start import (
     DryStartStage,
 )
 from kraftbridge.models.objects import section
+from kraftbridge.models.runs import DRY_START_STAGE_LIMIT
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import DryStartRunStatus, MigrationStatus
 from kraftbridge.outside import bounds
 from kraftbridge.phases.draft import Identity
-from kraftbridge.phases.dry_starting import CHANGED, STAGE_LIMIT, accepts_unfenced
+from kraftbridge.phases.dry_starting import CHANGED, accepts_unfenced
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.copy_outcomes import outcome_of
 from kraftbridge.services.dry_start_inputs import Copy, InputReader, Inputs
@@ -84,7 +85,7 @@ class DryStartActs:
     clients: ClusterClients
 
     def carry_out(self, action: LaunchRun | FenceRun | ReleaseRun | CollectRun | RemoveRun) -> None:
-        """Execute one action.
+        """Execute one action. A removal deletes the pods besides (`kraftbridge.services.act.runs`).
 
         Raises
         ------
@@ -92,7 +93,7 @@ class DryStartActs:
             The API server refuses, or does not answer.
         """
         if isinstance(action, RemoveRun):
-            self._remove(action)
+            self._clear(action)
             return
         record = self.status.dry_start
         run = None if record is None else record.running
@@ -245,7 +246,7 @@ class DryStartActs:
     def _let_go(self, namespace: str, pod: str) -> None:
         self.kubernetes.merge_patch(*_POD, namespace, pod, {"spec": {"schedulingGates": None}})
 
-    # ------------------------------------------------------------------------------------ collect and remove
+    # --------------------------------------------------------------------------------- collect, and clear up
 
     def _collect(self, run: DryStartRunStatus) -> None:
         """Record what the copies of the stage show, and delete their pods."""
@@ -267,7 +268,9 @@ class DryStartActs:
                 )
                 continue
             pod = pods.get(name)
-            outcomes.append(outcome_of(copy, overlay, pod, self._log_reader(name), STAGE_LIMIT.total_seconds()))
+            outcomes.append(
+                outcome_of(copy, overlay, pod, self._log_reader(name), DRY_START_STAGE_LIMIT.total_seconds())
+            )
             if pod is not None:
                 ended.append(pod)
         packed = gzip.compress(seen.OUTCOMES.dump_json(tuple(outcomes)), mtime=0)
@@ -290,19 +293,11 @@ class DryStartActs:
 
         return read
 
-    def _remove(self, action: RemoveRun) -> None:
-        """Clear the run's Secret, and delete its pods; the NetworkPolicy remains.
-
-        The pods go last: while one is there, the removal is repeated.
-        """
-        namespace = self.identity.namespace
-        secret = self.kubernetes.get("v1", "Secret", namespace, builder.run_name(self.identity.name))
+    def _clear(self, action: RemoveRun) -> None:
+        """Clear the run's Secret: the operator has no right to delete it. The NetworkPolicy remains."""
+        secret = self.kubernetes.get("v1", "Secret", self.identity.namespace, builder.run_name(self.identity.name))
         if _holds_files_of(secret, action.run_id):
             self.kubernetes.apply(builder.run_secret(self._named(action.run_id), "", ()), force=True)
-        if not action.keep_report:
-            self.kubernetes.delete(*_CONFIG_MAP, namespace, action.run_id)
-        for pod in self.kubernetes.list(*_POD, namespace, f"{LABEL_RUN}={action.run_id}"):
-            self._delete(_POD, pod)
 
     # ---------------------------------------------------------------------------------------------- objects
 

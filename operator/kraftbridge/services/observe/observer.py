@@ -15,9 +15,8 @@ from kraftbridge.builders.broker_overlays import BrokerFacts
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.builders.controllers import configuration as controllers_configuration
 from kraftbridge.builders.rehearsal import fingerprint as rehearsed_fingerprint
-from kraftbridge.builders.verification import SPARK_API_VERSION
 from kraftbridge.config import Settings
-from kraftbridge.constants import canary_topic
+from kraftbridge.constants import SPARK_API_VERSION, canary_topic
 from kraftbridge.copies.dry_start import described
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from kraftbridge.builders import names
 from kraftbridge.builders import rehearsal as builder
-from kraftbridge.builders.verification import SPARK_API_VERSION
-from kraftbridge.constants import LABEL_RUN
+from kraftbridge.constants import LABEL_RUN, SPARK_API_VERSION
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, RunState, VerificationRun
@@ -232,23 +231,22 @@ def _ended(run_id: str, text: str) -> RehearsalRun:
 
 
 def _of_pod(kubernetes: ReadPort, identity: Identity, run_id: str, pod: Object) -> RehearsalRun:
-    name = pod["metadata"]["name"]
     reader = _terminated(pod, "initContainerStatuses", builder.READER)
     ended = _terminated(pod, "containerStatuses", builder.CONTAINER)
     failed = section(pod, "status").get("phase") == "Failed"
     if ended is not None or failed or section(reader).get("exitCode"):
-        return RehearsalRun(run_id, RehearsalProgress.ENDED, pod=name)
+        return RehearsalRun(run_id, RehearsalProgress.ENDED)
     trouble = workloads.pod_trouble(pod)
     if trouble:
         progress = RehearsalProgress.READING if _may_pass(trouble) else RehearsalProgress.CANNOT_START
-        return RehearsalRun(run_id, progress, trouble, name)
+        return RehearsalRun(run_id, progress, trouble)
     if reader is None:
-        return RehearsalRun(run_id, RehearsalProgress.READING, pod=name)
+        return RehearsalRun(run_id, RehearsalProgress.READING)
     policy = kubernetes.get(
         "networking.k8s.io/v1", "NetworkPolicy", identity.namespace, builder.policy_name(identity.name)
     )
     fenced = section(policy, "spec", "podSelector", "matchLabels").get(LABEL_RUN) == run_id
-    return RehearsalRun(run_id, RehearsalProgress.RUNNING if fenced else RehearsalProgress.UNFENCED, pod=name)
+    return RehearsalRun(run_id, RehearsalProgress.RUNNING if fenced else RehearsalProgress.UNFENCED)
 
 
 def _terminated(pod: Object, statuses: str, name: str) -> Mapping[str, Any] | None:
