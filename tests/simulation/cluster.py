@@ -86,6 +86,7 @@ from kraftbridge.models.status import (
     GuardedStatefulSet,
     KeptCopy,
     MigrationStatus,
+    RetiredRun,
     VerificationStatus,
     ZooKeeperBehind,
 )
@@ -626,6 +627,20 @@ class Cluster:
                 return self._start_dry(action, status)
         return ""
 
+    def _is_left(self, retired: RetiredRun) -> bool:
+        """Return whether something of a run is there that was to be removed."""
+        match retired.kind:
+            case RunKind.VERIFICATION:
+                known = self.runs.get(retired.run_id)
+                is_over = known is None or known.state is RunState.MISSING
+                return not is_over and (known.state is not RunState.FINISHED or not retired.keep_report)
+            case RunKind.REHEARSAL:
+                rehearsed = self.rehearsals.get(retired.run_id)
+                is_over = rehearsed is None or rehearsed.progress is RehearsalProgress.MISSING
+                return not is_over and (rehearsed.progress is not RehearsalProgress.FINISHED or not retired.keep_report)
+            case RunKind.DRY_START:
+                return self.dry_starts.is_left(retired.run_id, keep_report=retired.keep_report)
+
     def _start_dry(self, action: _RunAction, status: MigrationStatus) -> str:
         run = None if status.dry_start is None else status.dry_start.running
         match action:
@@ -710,6 +725,9 @@ class Cluster:
             features=self._features() if wanted & {Part.CONTROLLER_FEATURES, Part.NODE_FEATURES} else NOT_NEEDED,
             survey=look(Part.SURVEY, self.settings.survey),
             dry_start=look(Part.DRY_START, lambda: self._dry_start(status, at)),
+            runs_left=look(
+                Part.RUNS_LEFT, lambda: frozenset(r.run_id for r in status.retired_runs if self._is_left(r))
+            ),
             rehearsal=look(Part.REHEARSAL, lambda: self._rehearsal(status)),
             broker_record=look(Part.BROKER_RECORD, lambda: self._record(status)),
             broker_now=look(Part.BROKER_NOW, lambda: self._broker_now(status)),

@@ -107,6 +107,11 @@ class DryStarts:
         if not keep_report:
             del self.runs[run_id]
 
+    def is_left(self, run_id: str, *, keep_report: bool) -> bool:
+        """Return whether something of a dry start is there that was to be removed."""
+        known = self.runs.get(run_id)
+        return known is not None and (bool(known.gated | known.running | known.ended) or not keep_report)
+
     def _later(self, then: Callable[[], object]) -> None:
         self._time.after(self.random.uniform(0.5, 6.0), then)
 
@@ -128,7 +133,6 @@ class DryStarts:
             known.plan,
             made=frozenset(known.made),
             pods=tuple(RunPod(n, n in known.gated, n in known.ended) for n in sorted(names & wanted)),
-            left=tuple(sorted(names)),
             proof=FenceProof("probe", ended=known.probed) if known.fenced else None,
             collected=dict(known.collected),
         )

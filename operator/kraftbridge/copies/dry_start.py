@@ -243,12 +243,14 @@ def copies_in(plan: DryStartPlan, stage: DryStartStage, collected: Collected, *,
     return tuple(key for key in trials if key not in firsts and (key.stateful_set, key.channel) not in failed)
 
 
-def stage_after(plan: DryStartPlan, stage: DryStartStage, collected: Collected, *, choosing: bool) -> DryStartStage:
-    """Return the next stage of a dry start that has copies, or its removal."""
+def stage_after(
+    plan: DryStartPlan, stage: DryStartStage, collected: Collected, *, choosing: bool
+) -> DryStartStage | None:
+    """Return the next stage of a dry start that has copies, None if there is none."""
     for later in _TRIALS[0 if stage is DryStartStage.COPIES else _TRIALS.index(stage) + 1 :]:
         if copies_in(plan, later, collected, choosing=choosing):
             return later
-    return DryStartStage.REMOVAL
+    return None
 
 
 def referenced(pod: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -178,8 +178,6 @@ class DryStartStage(StrEnum):
     """Copies of the first pods run with the overlay in other channels."""
     LAST_TRIALS = "LastTrials"
     """Copies of the last pods run in the channels that reach the first ones."""
-    REMOVAL = "Removal"
-    """Its pods are deleted; what they showed is in its ConfigMap."""
 
     @property
     def made_key(self) -> str:
@@ -242,8 +240,6 @@ class DryStartRun:
     """Stages whose pods were all made, or refused, and compared with what was asked for."""
     pods: tuple[RunPod, ...] = ()
     """Those of the present stage that are there."""
-    left: tuple[str, ...] = ()
-    """Names of all of its pods that are there."""
     proof: FenceProof | None = None
     """None until the fence is closed and a pod tries it."""
     collected: Mapping[DryStartStage, tuple[CopyOutcome, ...]] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
 from kraftbridge.models.rehearsal import RehearsalVerdict, heap_options
 from kraftbridge.models.report import Profile, Verdict
+from kraftbridge.models.runs import RunKind
 from kraftbridge.models.spec import (
     BrokersSpec,
     ConfigStyle,
@@ -755,8 +756,6 @@ class DryStartRunStatus(StatusModel):
     """Time since which no pod of the stage runs although some have not ended."""
     reached: tuple[str, ...] = ()
     """Addresses that the probe reached although the NetworkPolicy closes them, the first 20."""
-    problem: str = ""
-    """Reason why the run is removed before its copies have shown anything."""
 
 
 class DryStartStatus(StatusModel):
@@ -779,6 +778,19 @@ class DryStartStatus(StatusModel):
     """Reason why its copies show nothing."""
     reached: tuple[str, ...] = ()
     """Addresses that the probe reached although the NetworkPolicy closes them, the first 20."""
+
+
+class RetiredRun(StatusModel):
+    """A run that is over and is being removed."""
+
+    kind: RunKind
+    """What the run was for."""
+    run_id: str
+    """Id of the run."""
+    keep_report: bool
+    """Whether its ConfigMap stays."""
+    asked_at: datetime
+    """Time of the last removal."""
 
 
 class ImpactStatus(StatusModel):
@@ -1151,6 +1163,8 @@ class MigrationStatus(StatusModel):
     """Number of runs that this migration has launched."""
     rehearsal: RehearsalStatus | None = None
     dry_start: DryStartStatus | None = None
+    retired_runs: tuple[RetiredRun, ...] = ()
+    """Verifications, rehearsals and dry starts of which something may be left. Their removal is repeated until then."""
     impact: ImpactStatus = ImpactStatus()
     rollback: RollbackStatus | None = None
     """Measurements of the last rollback."""

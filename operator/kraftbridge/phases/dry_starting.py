@@ -10,7 +10,7 @@ from typing import Final
 
 from kraftbridge.copies.dry_start import stage_after
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun, ReleaseRun, RemoveRun
+from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun, ReleaseRun
 from kraftbridge.models.dry_start import DryStartRun, DryStartStage, DryStartState, FenceProof
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Part
@@ -20,14 +20,16 @@ from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import DryStartRunStatus, DryStartStatus, chooses_channel
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.observed import because
+from kraftbridge.phases.removing import remove_run
 
 STUCK_LIMIT: Final = timedelta(seconds=20)
-"""Time limit for pulling an image, for creating a container, and for the end of a pod that was deleted."""
+"""Time limit for pulling an image and for creating a container."""
 AGAIN_AFTER: Final = timedelta(seconds=60)
 """How long it stands that there are no copies: the API server may have been silent for a moment."""
 OLD_AFTER: Final = timedelta(hours=1)
 """How long a report stands for another generation of the resource.
 A tag may have moved, and nothing in Kubernetes tells that."""
+NOT_AWAITED: Final = "no phase waits for it any more"
 CHANGED: Final = "the pods' template or what it refers to changed meanwhile"
 _MAXIMUM_TEXT: Final = 500
 _MAXIMUM_SHOWN: Final = 20
@@ -70,7 +72,12 @@ def follow_dry_start(draft: Draft) -> None:
     """Take the next step of the dry start that runs; remove one that no phase waits for any more."""
     run = running(draft)
     state = draft.observation.dry_start
-    if run is None or isinstance(state, Unobserved):
+    if run is None:
+        return
+    if Part.DRY_START not in draft.status.phase.row.needs:
+        _end(draft, run, problem=NOT_AWAITED, digest="")
+        return
+    if isinstance(state, Unobserved):
         return
     seen = state.run
     if seen is not None and seen.run_id == run.run_id:
@@ -78,10 +85,8 @@ def follow_dry_start(draft: Draft) -> None:
 
 
 def _take_step(draft: Draft, run: DryStartRunStatus, state: DryStartState, seen: DryStartRun) -> None:
-    if run.stage is DryStartStage.REMOVAL:
-        _remove(draft, run, seen)
-    elif state.off or Part.DRY_START not in draft.status.phase.row.needs:
-        _enter(draft, run, DryStartStage.REMOVAL, problem="no phase waits for it any more", digest="")
+    if state.off:
+        _end(draft, run, problem=NOT_AWAITED, digest="")
     elif state.fingerprint != run.digest:
         # It stands for what was there before, so the next step begins a dry start of what is there now.
         _give_up(draft, run, CHANGED)
@@ -107,7 +112,7 @@ def _prove_fence(draft: Draft, run: DryStartRunStatus, seen: DryStartRun) -> Non
     elif proof.trouble:
         _give_up(draft, run, _unproven(proof))
     elif proof.reached and not accepts_unfenced(draft.spec):
-        _enter(draft, run, DryStartStage.REMOVAL, reached=proof.reached[:_MAXIMUM_SHOWN])
+        _end(draft, run, reached=proof.reached[:_MAXIMUM_SHOWN])
     else:
         _enter(draft, run, DryStartStage.COPIES, reached=proof.reached[:_MAXIMUM_SHOWN])
         draft.act(ReleaseRun(RunKind.DRY_START, run.run_id))
@@ -134,7 +139,11 @@ def _run_copies(draft: Draft, run: DryStartRunStatus, seen: DryStartRun) -> None
     """Let the copies of a stage run, and collect what they show once all have ended, are stuck, or the time is up."""
     plan = seen.plan
     if run.stage in seen.collected and plan is not None:
-        _enter(draft, run, stage_after(plan, run.stage, seen.collected, choosing=run.choosing))
+        following = stage_after(plan, run.stage, seen.collected, choosing=run.choosing)
+        if following is None:
+            _end(draft, run)
+        else:
+            _enter(draft, run, following)
         return
     if run.stage not in seen.made:
         _launch_stage(draft, run)
@@ -175,14 +184,11 @@ def _past_limit(step: StepContext, problem: str) -> str:
 
 
 def _give_up(draft: Draft, run: DryStartRunStatus, problem: str) -> None:
-    _enter(draft, run, DryStartStage.REMOVAL, problem=problem[:_MAXIMUM_TEXT])
+    _end(draft, run, problem=problem[:_MAXIMUM_TEXT])
 
 
 def _enter(draft: Draft, run: DryStartRunStatus, stage: DryStartStage, **changes: object) -> None:
-    changes |= {"stage": stage, "stage_at": draft.now, "stuck_since": None}
-    _replace(draft, run.model_copy(update=changes))
-    if stage is DryStartStage.REMOVAL:
-        draft.act(RemoveRun(RunKind.DRY_START, run.run_id, keep_report=True))
+    _replace(draft, run.model_copy(update={**changes, "stage": stage, "stage_at": draft.now, "stuck_since": None}))
 
 
 def _replace(draft: Draft, run: DryStartRunStatus) -> None:
@@ -190,11 +196,8 @@ def _replace(draft: Draft, run: DryStartRunStatus) -> None:
     draft.update(dry_start=record.model_copy(update={"running": run}))
 
 
-def _remove(draft: Draft, run: DryStartRunStatus, seen: DryStartRun) -> None:
-    """Delete the pods; what they showed counts once they are gone, or do not go in time."""
-    if seen.left and draft.now <= run.stage_at + STUCK_LIMIT:
-        draft.act(RemoveRun(RunKind.DRY_START, run.run_id, keep_report=True))
-        return
+def _end(draft: Draft, run: DryStartRunStatus, **changes: object) -> None:
+    """Record how the dry start has ended, and let its pods and the report of the one before it go."""
     record = draft.status.dry_start or DryStartStatus()
     ended = DryStartStatus(
         count=record.count,
@@ -202,9 +205,9 @@ def _remove(draft: Draft, run: DryStartRunStatus, seen: DryStartRun) -> None:
         digest=run.digest,
         generation=run.generation,
         finished_at=draft.now,
-        problem=run.problem,
         reached=run.reached,
     )
-    draft.update(dry_start=ended)
+    draft.update(dry_start=ended.model_copy(update=changes))
+    remove_run(draft, RunKind.DRY_START, run.run_id, keep_report=True)
     if record.run_id:
-        draft.act(RemoveRun(RunKind.DRY_START, record.run_id, keep_report=False))
+        remove_run(draft, RunKind.DRY_START, record.run_id, keep_report=False)

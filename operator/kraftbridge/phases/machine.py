@@ -27,6 +27,8 @@ from kraftbridge.phases import (
     lost_quorum,
     metadata_version,
     originals,
+    rehearsing,
+    removing,
     rests,
     rollback,
     shared_settings,
@@ -82,8 +84,10 @@ def decide(
     healing.track(draft)
     rollback.track_controller_views(draft)
     restarts.track_unavailability(draft)
+    removing.track_removals(draft)
     verifying.follow_unreleased(draft)
     dry_starting.follow_dry_start(draft)
+    rehearsing.drop_unawaited(draft)
     metadata_version.track(draft)
     shared_settings.track(draft)
     certificates.track(draft)

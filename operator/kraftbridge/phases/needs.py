@@ -20,14 +20,13 @@ from kraftbridge.phases.rollback import without_controller
 
 def needs(status: MigrationStatus, now: datetime) -> frozenset[Part]:
     """Return the parts to observe for a step in this status."""
-    wanted = status.phase.row.needs | _running(status)
+    wanted = status.phase.row.needs | _of_runs(status)
     return frozenset(part for part in wanted if part not in _EXISTS or _EXISTS[part](status, now))
 
 
-def _running(status: MigrationStatus) -> frozenset[Part]:
-    """Return the parts that show runs which have not been removed, whether the phase waits for them or not."""
-    dry_start = status.dry_start is not None and status.dry_start.running is not None
-    return frozenset({Part.DRY_START} if dry_start else ())
+def _of_runs(status: MigrationStatus) -> frozenset[Part]:
+    """Return the part that shows runs which are being removed, in whatever phase."""
+    return frozenset({Part.RUNS_LEFT} if status.retired_runs else ())
 
 
 def _answering(status: MigrationStatus, _now: datetime) -> bool:

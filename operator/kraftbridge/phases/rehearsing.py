@@ -11,9 +11,9 @@ from kraftbridge.models.decision import (
     EventType,
     FenceRun,
     LaunchRun,
-    RemoveRun,
 )
 from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, RehearsalState, Unobserved
+from kraftbridge.models.phase import Part
 from kraftbridge.models.rehearsal import RehearsalResult, RehearsalVerdict
 from kraftbridge.models.report import Difference
 from kraftbridge.models.runs import RUNS, RunKind
@@ -26,6 +26,7 @@ from kraftbridge.models.status import (
 )
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.observed import because
+from kraftbridge.phases.removing import remove_run
 
 REPEAT_AFTER: Final = timedelta(seconds=60)
 """Least pause before a rehearsal that closes the gate is repeated: somebody may have mended the tree."""
@@ -46,7 +47,7 @@ def ensure_rehearsal(draft: Draft, *, blocking: bool, ages: bool = True) -> Wait
     record = draft.status.rehearsal or RehearsalStatus()
     if not draft.spec.rehearsal.enabled:
         if record.running is not None:
-            draft.act(RemoveRun(RunKind.REHEARSAL, record.running.run_id, keep_report=False))
+            remove_run(draft, RunKind.REHEARSAL, record.running.run_id, keep_report=False)
             draft.update(rehearsal=record.model_copy(update={"running": None}))
         return None
     state = draft.observation.rehearsal
@@ -66,6 +67,15 @@ def ensure_rehearsal(draft: Draft, *, blocking: bool, ages: bool = True) -> Wait
     draft.act(LaunchRun(RunKind.REHEARSAL, run.run_id))
     draft.tell(EventReason.REHEARSAL_STARTED, f"Rehearsal {run.run_id} launched")
     return _wait(f"rehearsal {run.run_id} is being launched")
+
+
+def drop_unawaited(draft: Draft) -> None:
+    """Remove the rehearsal that runs once no phase waits for it any more."""
+    record = draft.status.rehearsal
+    if record is None or record.running is None or Part.REHEARSAL in draft.status.phase.row.needs:
+        return
+    remove_run(draft, RunKind.REHEARSAL, record.running.run_id, keep_report=False)
+    draft.update(rehearsal=record.model_copy(update={"running": None}))
 
 
 def _is_due(step: StepContext, record: RehearsalStatus, fingerprint: str, *, blocking: bool, ages: bool) -> bool:
@@ -185,9 +195,9 @@ def _end(
         }
     )
     draft.update(rehearsal=ended)
-    draft.act(RemoveRun(RunKind.REHEARSAL, running.run_id, keep_report=True))
+    remove_run(draft, RunKind.REHEARSAL, running.run_id, keep_report=True)
     if record.run_id:
-        draft.act(RemoveRun(RunKind.REHEARSAL, record.run_id, keep_report=False))
+        remove_run(draft, RunKind.REHEARSAL, record.run_id, keep_report=False)
     kind = EventType.NORMAL if verdict is RehearsalVerdict.WORKS else EventType.WARNING
     draft.tell(EventReason.REHEARSAL_ENDED, f"Rehearsal {running.run_id}: {verdict}; {ended.reason}", kind)
 

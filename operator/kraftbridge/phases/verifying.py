@@ -13,7 +13,6 @@ from kraftbridge.models.decision import (
     EventType,
     LaunchRun,
     ReleaseRun,
-    RemoveRun,
 )
 from kraftbridge.models.observation import RunState, Unobserved, VerificationRun
 from kraftbridge.models.phase import Phase
@@ -23,6 +22,7 @@ from kraftbridge.models.status import FORECAST, VerificationStatus, WaitKind
 from kraftbridge.phases import healing, keeping
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.observed import because, preceded
+from kraftbridge.phases.removing import remove_run
 from kraftbridge.phases.subject import changed_parts, subject_of
 
 RETRY_AFTER = timedelta(seconds=20)
@@ -266,7 +266,7 @@ def _follow(draft: Draft, record: VerificationStatus) -> Wait:
             limit = RUNS[RunKind.VERIFICATION].limit(draft.spec)
             reason = f"no verdict within {limit.total_seconds():.0f} s, last state {run.state}: {run.message}"
             _finish(draft, record, None, reason)
-            draft.act(RemoveRun(RunKind.VERIFICATION, record.run_id, keep_report=True))
+            remove_run(draft, RunKind.VERIFICATION, record.run_id, keep_report=True)
             return _wait(f"verification {record.run_id} passed its deadline")
         case RunState.ARMED:
             _release(draft, record.model_copy(update={"ready_at": record.ready_at or draft.now}))
@@ -380,7 +380,7 @@ def _launch(
     for run in kept[: -draft.spec.verification.keep_runs]:
         if run is not beside and not _is_kept(draft, run):
             kept.remove(run)
-            draft.act(RemoveRun(RunKind.VERIFICATION, run.run_id, keep_report=False))
+            remove_run(draft, RunKind.VERIFICATION, run.run_id, keep_report=False)
     draft.update(verifications=tuple(kept), verification_count=number)
     draft.act(LaunchRun(RunKind.VERIFICATION, run_id))
     message = f"Verification {run_id} ({profile}) for the gate of {gate} launched{because(why)}"
@@ -412,13 +412,13 @@ def _relaunch(draft: Draft, record: VerificationStatus) -> None:
 
 def _give_up(draft: Draft, record: VerificationStatus, reason: str) -> None:
     """End a run that will never start: its pods would wait for ever, and the next one uses the current spec."""
-    draft.act(RemoveRun(RunKind.VERIFICATION, record.run_id, keep_report=True))
+    remove_run(draft, RunKind.VERIFICATION, record.run_id, keep_report=True)
     _finish(draft, record, None, reason)
 
 
 def _drop(draft: Draft, record: VerificationStatus, reason: str) -> None:
     """End a run that no gate needs, with its report."""
-    draft.act(RemoveRun(RunKind.VERIFICATION, record.run_id, keep_report=False))
+    remove_run(draft, RunKind.VERIFICATION, record.run_id, keep_report=False)
     _finish(draft, record, None, reason)
 
 
@@ -427,7 +427,7 @@ def _finish(draft: Draft, record: VerificationStatus, verdict: Verdict | None, r
     _replace(draft, done)
     if verdict is not None:
         # The application of a run without a verdict stays, because its driver's log says why.
-        draft.act(RemoveRun(RunKind.VERIFICATION, record.run_id, keep_report=True))
+        remove_run(draft, RunKind.VERIFICATION, record.run_id, keep_report=True)
     if record.is_forecast:
         return  # it says what a copy lacks, and nothing about what runs
     message = f"Verification {record.run_id} ({record.profile}): {verdict or 'no verdict'}{because(reason)}"

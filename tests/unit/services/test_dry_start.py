@@ -308,10 +308,10 @@ def test_other_channels_are_tried_only_where_the_chosen_one_is_lost(lost: bool) 
     assert copies_in(plan, DryStartStage.PROBE, {}, choosing=False) == (present, changed)
     collected = {DryStartStage.COPIES: (shows(present, {}), shows(changed, LOST if lost else REACHING))}
     after = stage_after(plan, DryStartStage.COPIES, collected, choosing=False)
-    assert after is (DryStartStage.FIRST_TRIALS if lost else DryStartStage.REMOVAL)
+    assert after is (DryStartStage.FIRST_TRIALS if lost else None)
     assert copies_in(plan, DryStartStage.FIRST_TRIALS, collected, choosing=False) == ((trial,) if lost else ())
     collected[DryStartStage.FIRST_TRIALS] = (shows(trial, REACHING),)
-    assert stage_after(plan, DryStartStage.FIRST_TRIALS, collected, choosing=False) is DryStartStage.REMOVAL
+    assert stage_after(plan, DryStartStage.FIRST_TRIALS, collected, choosing=False) is None
 
 
 def test_to_choose_a_channel_every_statefulset_is_tried_and_the_last_pods_only_where_the_first_one_is_reached() -> None:

@@ -49,7 +49,9 @@ class Runs:
 
 
 def remove(kubernetes: KubernetesPort, namespace: str, action: RemoveRun) -> None:
-    """Delete what runs of a run, its rights and, unless it is to stay, its report; bare pods go last.
+    """Delete what runs of a run, its rights and, unless it is to stay, its report.
+
+    What `kraftbridge.services.observe.runs.left_runs` looks at goes last, so what dies half-way counts as left.
 
     Raises
     ------
@@ -58,13 +60,13 @@ def remove(kubernetes: KubernetesPort, namespace: str, action: RemoveRun) -> Non
     """
     row = RUNS[action.kind]
     report = row.report(action.run_id)
-    for api_version, kind in row.workloads:
-        if api_version != SPARK_API_VERSION or kubernetes.serves(api_version, kind):
-            kubernetes.delete(api_version, kind, namespace, action.run_id)
     for api_version, kind in row.rights:
         kubernetes.delete(api_version, kind, namespace, report)
     if not action.keep_report:
         kubernetes.delete("v1", "ConfigMap", namespace, report)
+    for api_version, kind in row.workloads:
+        if api_version != SPARK_API_VERSION or kubernetes.serves(api_version, kind):
+            kubernetes.delete(api_version, kind, namespace, action.run_id)
     if row.workloads:
         return  # their pods go with them
     for pod in kubernetes.list("v1", "Pod", namespace, f"{LABEL_RUN}={action.run_id}"):

@@ -45,17 +45,16 @@ def running_dry_start(kubernetes: ReadPort, namespace: str, run: DryStartRunStat
         The API server does not answer.
     """
     pods = kubernetes.list("v1", "Pod", namespace, f"{LABEL_RUN}={run.run_id}")
-    left = tuple(pod["metadata"]["name"] for pod in pods)
     config_map = kubernetes.get("v1", "ConfigMap", namespace, run.run_id)
     if config_map is None:
-        return DryStartRun(run.run_id, left=left)
+        return DryStartRun(run.run_id)
     data = section(config_map, "data")
     try:
         plan = plan_of(config_map)
         collected = collected_of(config_map)
     except (ValidationError, ValueError, OSError) as error:
         problem = f"ConfigMap {run.run_id} of the dry start cannot be read: {error}"
-        return DryStartRun(run.run_id, problem=problem, left=left)
+        return DryStartRun(run.run_id, problem=problem)
     proof = None
     names: frozenset[str] = frozenset()
     if plan is not None:
@@ -70,7 +69,6 @@ def running_dry_start(kubernetes: ReadPort, namespace: str, run: DryStartRunStat
         problem=data.get(PROBLEM_KEY, ""),
         made=frozenset(stage for stage in DryStartStage if stage.made_key in data),
         pods=tuple(_run_pod(pod) for pod in pods if pod["metadata"]["name"] in names),
-        left=left,
         proof=proof,
         collected=collected,
     )

@@ -192,8 +192,9 @@ class Observer:
         redundancy = look(Part.REDUNDANCY, "topics", self._redundancy, clients, memory, now)
         survey = look(Part.SURVEY, "survey", self._survey, identity, spec, status, clients, memory)
         registered = look(Part.REGISTERED_CONTROLLERS, "quorum", clients.controllers.registered_controllers)
-        name = status.healing.archive if status.healing is not None else ""
-        archive = look(Part.ARCHIVE, "archive", archives.find, self._kubernetes, identity.namespace, name)
+        archive = look(
+            Part.ARCHIVE, "archive", archives.find, self._kubernetes, identity.namespace, _archive_of(status)
+        )
         canary = canary_topic(status.canary.value) if status.canary is not None else ""
         canaries = look(Part.CANARY_BY_BROKER, "brokers", clients.brokers.serves_topic, canary)
         views = look(Part.CONTROLLER_BY_BROKER, "brokers", _views, clients)
@@ -203,6 +204,7 @@ class Observer:
         validation = look(Part.FEATURE_ANSWER, "quorum", _validation, clients, status)
         dry_start = look(Part.DRY_START, "dry start", self._dry_start, identity, spec, status, memory, now, choosing)
         rehearsal = look(Part.REHEARSAL, "rehearsal", self._rehearsal, identity, spec, status, memory)
+        left = look(Part.RUNS_LEFT, "runs", runs.left_runs, self._kubernetes, identity.namespace, status.retired_runs)
         issued = look(Part.ISSUED, "Secret of the listener", self._facts.issued, identity, spec, status, now)
         record = look(Part.BROKER_RECORD, "record of the broker", self._record, identity, status, memory)
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
@@ -253,6 +255,7 @@ class Observer:
             canary_committed=memory.canary_committed,
             dry_start=self._result(dry_start),
             rehearsal=self._result(rehearsal),
+            runs_left=self._result(left),
             broker_record=recorded,
             broker_now=self._result(now_is),
             start_log=self._result(started),
@@ -559,6 +562,10 @@ def _handed_over(
         lacking=hand_over.lacking(needed, stateful_set["spec"]["template"]),
         owner_renders=hand_over.owner_renders(needed, stateful_set),
     )
+
+
+def _archive_of(status: MigrationStatus) -> str:
+    return status.healing.archive if status.healing is not None else ""
 
 
 def _features(clients: ClusterClients) -> Mapping[int, NodeFeatures | Unobserved]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +16,8 @@ from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, RunState, VerificationRun
 from kraftbridge.models.rehearsal import RESULT_KEY, RehearsalResult
 from kraftbridge.models.report import GO_KEY, MAXIMUM_SUMMARY_BYTES, READY_KEY, VERDICT_KEY, Go, VerdictSummary
-from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.runs import RUNS
+from kraftbridge.models.status import MigrationStatus, RetiredRun
 from kraftbridge.outside import bounds
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.observe import workloads
@@ -184,6 +185,32 @@ def _failure(job: Object) -> Mapping[str, Any] | None:
     """
     conditions = entries(job, "status", "conditions")
     return next((c for c in conditions if (c["type"], c["status"]) == ("Failed", "True")), None)
+
+
+def left_runs(kubernetes: ReadPort, namespace: str, retired: Sequence[RetiredRun]) -> frozenset[str]:
+    """Return the ids of the runs of which something is left that was to be removed.
+
+    Raises
+    ------
+    ObservationError
+        The API server does not answer.
+    """
+    return frozenset(run.run_id for run in retired if _is_left(kubernetes, namespace, run))
+
+
+def _is_left(kubernetes: ReadPort, namespace: str, run: RetiredRun) -> bool:
+    row = RUNS[run.kind]
+    wanted = [(*workload, run.run_id) for workload in row.workloads if _is_served(kubernetes, *workload)]
+    if not run.keep_report:
+        wanted.append(("v1", "ConfigMap", row.report(run.run_id)))
+    if any(kubernetes.get(api_version, kind, namespace, name) is not None for api_version, kind, name in wanted):
+        return True
+    # Pods of a workload go with it.
+    return not row.workloads and bool(kubernetes.list("v1", "Pod", namespace, f"{LABEL_RUN}={run.run_id}"))
+
+
+def _is_served(kubernetes: ReadPort, api_version: str, kind: str) -> bool:
+    return api_version != SPARK_API_VERSION or kubernetes.serves(api_version, kind)
 
 
 def running_rehearsal(kubernetes: ReadPort, identity: Identity, status: MigrationStatus) -> RehearsalRun | None:
