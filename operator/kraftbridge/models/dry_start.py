@@ -204,6 +204,16 @@ class DryStartPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class MadePods:
+    """Pods of a stage, as they were compared with what was asked for."""
+
+    pods: Mapping[str, str] = field(default_factory=dict)
+    """Digest of each pod's spec by the pod's name; only a pod that still has it is let go."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why a pod was not made, or not let go, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunPod:
     """A pod of a run, as Kubernetes shows it."""
 

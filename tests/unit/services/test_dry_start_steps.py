@@ -268,3 +268,20 @@ def test_a_dry_start_that_no_phase_waits_for_is_removed(cluster: Callable[[], Ku
     record = walk(kubelet)
     assert (record.problem, record.digest) == ("no phase waits for it any more", "")
     assert pods(kubelet) == []
+
+
+def test_a_copy_that_somebody_changes_while_it_waits_never_starts(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+    kubelet.runs = lambda _name: False
+    while not kubelet.started:
+        step(kubelet)
+    (changed, *_) = [name for name in pods(kubelet) if name.endswith("-zookeeper-1")]
+    kubelet.operator.kubernetes.objects["Pod", "kafka", changed]["spec"]["containers"][0]["image"] = "another:1"
+    kubelet.runs = lambda _name: True
+    record = walk(kubelet)
+    assert changed not in kubelet.started
+    report = seen.last_report(kubelet.operator.kubernetes, "kafka", record)
+    assert report is not None
+    (refused,) = [copy for copy in report.copies if copy.start is None]
+    assert refused.key.pod == "kafka-1"
+    assert "somebody changed the pod while it waited" in refused.problem

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kraftbridge.builders import dry_start_pods as builder
+from kraftbridge.builders.broker_overlays import short_hash
 from kraftbridge.builders.dry_start_pods import DryStartFacts
 from kraftbridge.builders.pods import completed
 from kraftbridge.config import Settings
@@ -29,6 +29,7 @@ from kraftbridge.models.dry_start import (
     CopyOutcome,
     DryStartPlan,
     DryStartStage,
+    MadePods,
 )
 from kraftbridge.models.objects import section
 from kraftbridge.models.runs import DRY_START_STAGE_LIMIT
@@ -52,6 +53,7 @@ _LOG_LINES: Final = 400
 _MAXIMUM_BYTES: Final = 900_000
 """Of all compressed outcomes. The API server refuses ConfigMaps over 1 MiB."""
 _PROBLEM_CHARACTERS: Final = 500
+_CHANGED_POD: Final = "somebody changed the pod while it waited; a copy with that is not started"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +142,18 @@ class DryStartActs:
         if plan is None:
             raise ActionError(f"ConfigMap {run.run_id} of the dry start vanished")
         wanted = prepared.stage(plan, run, seen.collected_of(config_map))
+        made: dict[str, str] = {}
         refused: dict[str, str] = {}
         for copy, _ in wanted:
             pod = builder.copy_pod(facts, copy)
             try:
-                self._make(facts, pod)
+                made[pod["metadata"]["name"]] = _digest(self._make(facts, pod))
             except OvertakenError:
                 raise
             except ActionError as error:
                 refused[pod["metadata"]["name"]] = str(error)
         stage = DryStartStage.COPIES if run.stage is DryStartStage.PROBE else run.stage
-        self._write(run, {"data": {stage.made_key: json.dumps(refused)}})
+        self._record_made(run, stage, MadePods(made, refused))
 
     def _prepare(self, run: DryStartRunStatus) -> _Prepared:
         inputs = self.reader.read(self.identity, self.spec, self.status)
@@ -200,8 +203,8 @@ class DryStartActs:
         secret = builder.run_secret(facts, secrets.token_hex(32), copies, prepared.inputs.listener)
         self.kubernetes.apply(secret, force=True)
 
-    def _make(self, facts: DryStartFacts, pod: Object) -> None:
-        """Make a gated pod, and compare the admitted pod with the requested one.
+    def _make(self, facts: DryStartFacts, pod: Object) -> Object:
+        """Make a gated pod, compare the admitted pod with the requested one, and return it.
 
         Raises
         ------
@@ -223,6 +226,7 @@ class DryStartActs:
         if problem:
             self._delete(_POD, admitted)
             raise ActionError(f"pod {name}: {problem}")
+        return admitted
 
     # ----------------------------------------------------------------------------------- fence and release
 
@@ -238,13 +242,28 @@ class DryStartActs:
         self._make(facts, pod)
         self._let_go(facts.namespace, pod["metadata"]["name"])
 
-    def _release(self, run: DryStartRunStatus) -> None:
-        for pod in self.kubernetes.list(*_POD, self.identity.namespace, f"{LABEL_RUN}={run.run_id}"):
-            if pod["spec"].get("schedulingGates"):
-                self._let_go(self.identity.namespace, pod["metadata"]["name"])
+    def _record_made(self, run: DryStartRunStatus, stage: DryStartStage, made: MadePods) -> None:
+        self._write(run, {"data": {stage.made_key: seen.MADE.dump_json(made).decode()}})
 
-    def _let_go(self, namespace: str, pod: str) -> None:
-        self.kubernetes.merge_patch(*_POD, namespace, pod, {"spec": {"schedulingGates": None}})
+    def _release(self, run: DryStartRunStatus) -> None:
+        """Let the pods of the stage go that are as they were compared; delete those that somebody has changed since."""
+        namespace = self.identity.namespace
+        made = seen.made_pods(self.kubernetes.get(*_CONFIG_MAP, namespace, run.run_id), run.stage)
+        pods = self.kubernetes.list(*_POD, namespace, f"{LABEL_RUN}={run.run_id}")
+        waiting = [pod for pod in pods if pod["spec"].get("schedulingGates") and pod["metadata"]["name"] in made.pods]
+        changed = [pod for pod in waiting if _digest(pod) != made.pods[pod["metadata"]["name"]]]
+        if changed:
+            problems = {pod["metadata"]["name"]: _CHANGED_POD for pod in changed}
+            self._record_made(run, run.stage, MadePods(made.pods, {**made.refused, **problems}))
+        for pod in waiting:
+            if pod in changed:
+                self._delete(_POD, pod)
+            else:
+                self._let_go(namespace, pod["metadata"]["name"], pod["metadata"]["resourceVersion"])
+
+    def _let_go(self, namespace: str, pod: str, version: str | None = None) -> None:
+        patch = {"spec": {"schedulingGates": None}}
+        self.kubernetes.merge_patch(*_POD, namespace, pod, patch, resource_version=version)
 
     # --------------------------------------------------------------------------------- collect, and clear up
 
@@ -257,7 +276,7 @@ class DryStartActs:
         if plan is None:
             raise ActionError(f"ConfigMap {run.run_id} of the dry start vanished")
         pods = {p["metadata"]["name"]: p for p in self.kubernetes.list(*_POD, namespace, f"{LABEL_RUN}={run.run_id}")}
-        refused = seen.refused_copies(config_map, run.stage)
+        refused = seen.made_pods(config_map, run.stage).refused
         outcomes = []
         ended = []
         for copy, overlay in prepared.stage(plan, run, seen.collected_of(config_map)):
@@ -323,6 +342,11 @@ class DryStartActs:
             self.kubernetes.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **change})
         else:
             self.kubernetes.merge_patch(*_CONFIG_MAP, namespace, run.run_id, change)
+
+
+def _digest(pod: Object) -> str:
+    """Return a digest of everything in a pod's spec but its gate."""
+    return short_hash([{name: value for name, value in pod["spec"].items() if name != "schedulingGates"}])
 
 
 def _holds_files_of(secret: Object | None, run_id: str) -> bool:

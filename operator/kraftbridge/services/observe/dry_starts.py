@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from kraftbridge.models.dry_start import (
     DryStartRun,
     DryStartStage,
     FenceProof,
+    MadePods,
     RunPod,
 )
 from kraftbridge.models.objects import section
@@ -32,6 +32,7 @@ from kraftbridge.services.observe import workloads
 from kraftbridge.storage.ports import Object, ReadPort
 
 PLAN: Final = TypeAdapter(DryStartPlan)
+MADE: Final = TypeAdapter(MadePods)
 OUTCOMES: Final = TypeAdapter(tuple[CopyOutcome, ...])
 _ADVICE: Final = "Delete the ConfigMap: the dry start is then repeated"
 
@@ -52,6 +53,7 @@ def running_dry_start(kubernetes: ReadPort, namespace: str, run: DryStartRunStat
     try:
         plan = plan_of(config_map)
         collected = collected_of(config_map)
+        made = {stage: made_pods(config_map, stage) for stage in DryStartStage if stage.made_key in data}
     except (ValidationError, ValueError, OSError) as error:
         problem = f"ConfigMap {run.run_id} of the dry start cannot be read: {error}"
         return DryStartRun(run.run_id, problem=problem)
@@ -67,7 +69,7 @@ def running_dry_start(kubernetes: ReadPort, namespace: str, run: DryStartRunStat
         run.run_id,
         plan,
         problem=data.get(PROBLEM_KEY, ""),
-        made=frozenset(stage for stage in DryStartStage if stage.made_key in data),
+        made=frozenset(made),
         pods=tuple(_run_pod(pod) for pod in pods if pod["metadata"]["name"] in names),
         proof=proof,
         collected=collected,
@@ -132,10 +134,15 @@ def _outcomes(packed: str) -> tuple[CopyOutcome, ...]:
     return OUTCOMES.validate_python(bounds.json_value(text, source, bounds.COPIES_VALUES, _ADVICE))
 
 
-def refused_copies(config_map: Mapping[str, Any] | None, stage: DryStartStage) -> dict[str, str]:
-    """Return why pods of a stage were not made, by name."""
-    text = section(config_map, "data").get(stage.made_key, "{}")
-    return dict(json.loads(text))
+def made_pods(config_map: Mapping[str, Any] | None, stage: DryStartStage) -> MadePods:
+    """Return the pods of a stage that were made; none if it has not been recorded.
+
+    Raises
+    ------
+    ValidationError
+        It cannot be read.
+    """
+    return MADE.validate_json(section(config_map, "data").get(stage.made_key, "{}"))
 
 
 def _is_gated(pod: Object) -> bool:
