@@ -11,6 +11,12 @@ KIND: Final = "KafkaMigration"
 PLURAL: Final = "kafkamigrations"
 SHORT_NAME: Final = "kmig"
 
+UID_LENGTH: Final = 8
+"""Number of characters of a resource's UID in the names of its objects.
+They tell apart resources that had the same name in one namespace."""
+SPARK_API_VERSION: Final = "sparkoperator.k8s.io/v1beta2"
+RBAC_API_VERSION: Final = "rbac.authorization.k8s.io/v1"
+
 FIELD_MANAGER: Final = "kraftbridge"
 """Field manager of every object that the operator owns or overlays by server-side apply."""
 

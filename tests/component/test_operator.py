@@ -69,7 +69,7 @@ def test_the_channel_is_found_recorded_and_never_chosen_again(cluster: Cluster) 
     channel = cluster.status("auto")["channel"]
     assert (channel["configStyle"], channel["envPrefix"]) == ("Env", "KAFKA_CFG_")
     assert channel["provenBy"] == "copies of kafka-0, kafka-2 in Migration and KRaft mode"
-    runs = [a.fingerprint for a in cluster.dry_starts.started if a.choosing]
+    runs = [a.digest for a in cluster.dry_starts.started if a.choosing]
     assert runs == [f"same {guessed}", f"same {found}"], "the guess, then the one that its trials found"
 
     # The template changes while no operator runs: another channel reaches the brokers now.

@@ -35,8 +35,8 @@ from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.decision import (
     Decision,
     KeepCopy,
-    LaunchVerification,
-    ReleaseVerification,
+    LaunchRun,
+    ReleaseRun,
     UpdateMetadataVersion,
 )
 from kraftbridge.models.entities import EntityKind, KindCounts
@@ -145,9 +145,9 @@ class Cluster:
                 case UpdateMetadataVersion(level, upgrade):
                     self.sent.append(action)
                     self.controllers.update_metadata_version(level, upgrade)
-                case LaunchVerification(run_id):
+                case LaunchRun(_, run_id):
                     self.verdicts.pop(run_id, None)
-                case ReleaseVerification(run_id):
+                case ReleaseRun(_, run_id):
                     self.verdicts[run_id] = self._verdict(run_id)
                 case KeepCopy():
                     self._keep(action)

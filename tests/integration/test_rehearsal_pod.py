@@ -145,6 +145,7 @@ def test_the_pod_reads_a_live_zookeeper_and_starts_kafka_once_that_is_out_of_rea
         assert job.main(["read", *arguments]) == 0
     finally:
         source.close()
+    assert job.main(["fence", *arguments]) == 0
     assert job.main(["run", *arguments]) == 0
     line = next(text for text in capsys.readouterr().out.splitlines() if text.startswith(RESULT_MARK))
     result = RehearsalResult.model_validate_json(gzip.decompress(base64.b64decode(line[len(RESULT_MARK) :])))

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.support.observations import dry_start_of
-
 from kraftbridge.copies.dry_start import described
-from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState
-from kraftbridge.models.observation import StatefulSetState
+from kraftbridge.models.dry_start import CopyOutcome, DryStartReport
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.spec import BrokersSpec, ConfigStyle, PropertiesSource
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.models.survey import BrokerSetting
 
 FILE = PropertiesSource(volume="config", key="broker.conf")
 
@@ -40,20 +35,10 @@ class OpenChannel:
     """The channel that reaches the brokers; ``""``: none does."""
     version: int = 0
     """Of the templates."""
-    ended: tuple[str, str] | None = None
-    """Fingerprint of the last dry start, and the channel that reached the brokers then."""
 
     def fingerprint(self, status: MigrationStatus) -> str:
         """Return the fingerprint of the templates and of the channel."""
         return f"{self.version} {status.channel or described(self.known[0])}"
-
-    def run(self, fingerprint: str) -> None:
-        """End a dry start of the templates as they are now."""
-        self.ended = (fingerprint, self.reaching)
-
-    def forget(self) -> None:
-        """Lose what only the operator's process knows."""
-        self.ended = None
 
     def edit(self, status: MigrationStatus) -> bool:
         """Let somebody change the templates before the first broker restarts; return whether another channel reaches them now."""
@@ -70,28 +55,18 @@ class OpenChannel:
         if not self.reaching or (later and self.reaching != wanted):
             self.version, self.reaching = self.version + 1, wanted
 
-    def state(
-        self,
-        status: MigrationStatus,
-        sets: Sequence[StatefulSetState],
-        brokers: Mapping[int, tuple[BrokerSetting, ...]],
-    ) -> DryStartState:
-        """Return what the operator observes of brokers that run with these settings."""
-        fine = dry_start_of(sets, brokers).report
-        assert fine is not None
-        found = None
-        if self.ended is not None:
-            fingerprint, reaching = self.ended
-            present = fingerprint.partition(" ")[2]
-            copies = tuple(_outcome(c, present == reaching) for c in fine.copies)
-            trials = tuple(
-                replace(_outcome(c, described(b) == reaching), key=replace(c.key, channel=described(b)))
-                for b in self.known
-                for c in fine.copies
-                if described(b) != present and c.key.mode is not BrokerMode.ZOOKEEPER
-            )
-            found = DryStartReport(fingerprint, copies, () if present == reaching else trials)
-        return DryStartState(self.fingerprint(status), report=found, channels=self.known)
+    def found(self, status: MigrationStatus, fine: DryStartReport) -> DryStartReport:
+        """Return what copies of the templates as they are now show; ``fine`` is what they show if all is well."""
+        fingerprint = self.fingerprint(status)
+        present = fingerprint.partition(" ")[2]
+        copies = tuple(_outcome(c, present == self.reaching) for c in fine.copies)
+        trials = tuple(
+            replace(_outcome(c, described(b) == self.reaching), key=replace(c.key, channel=described(b)))
+            for b in self.known
+            for c in fine.copies
+            if described(b) != present and c.key.mode is not BrokerMode.ZOOKEEPER
+        )
+        return DryStartReport(fingerprint, copies, trials)
 
 
 def _outcome(copy: CopyOutcome, reached: bool) -> CopyOutcome:

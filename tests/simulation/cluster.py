@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from tests.simulation.becoming import Becoming
 from tests.simulation.certificates import EXPIRED, Certificates
 from tests.simulation.channels import OpenChannel
+from tests.simulation.copies import DryStarts
 from tests.simulation.images import FORMER_IMAGE, Images
 from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
 from tests.simulation.settings import Settings
@@ -20,40 +21,37 @@ from tests.simulation.starts import SlowStarts
 from tests.simulation.stores import Lost
 from tests.simulation.templates import Templates, revision_of
 from tests.simulation.uids import Uids
-from tests.support.observations import seen_secrets
+from tests.support.observations import dry_start_of, seen_secrets
 
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.decision import (
     Action,
     ApplyControllers,
     ArchiveDifferences,
-    CollectRehearsal,
+    CollectRun,
     ConfigureBrokers,
-    FenceRehearsal,
+    FenceRun,
     HoldLease,
     IssueListenerCertificates,
     KeepCopy,
     KeepOriginal,
-    LaunchRehearsal,
-    LaunchVerification,
+    LaunchRun,
     LockStatefulSet,
     PublishFinalManifest,
     PublishFindings,
     RecordBroker,
     ReleaseLease,
+    ReleaseRun,
     ReleaseStatefulSet,
-    ReleaseVerification,
     RemoveCanary,
     RemoveControllerClaim,
-    RemoveRehearsal,
-    RemoveVerification,
+    RemoveRun,
     RestartPod,
     RestoreStatefulSet,
-    RunDryStart,
     StopControllers,
     WriteCanary,
 )
-from kraftbridge.models.dry_start import DryStartState
+from kraftbridge.models.dry_start import DryStartReport, DryStartState
 from kraftbridge.models.observation import (
     LEASE_SECONDS,
     NOT_NEEDED,
@@ -87,8 +85,16 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Part, ZkMigrationState
 from kraftbridge.models.rehearsal import Ending, Forecast, RehearsalResult, RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
-from kraftbridge.models.status import GuardedStatefulSet, KeptCopy, MigrationStatus, ZooKeeperBehind
-from kraftbridge.phases import expired
+from kraftbridge.models.runs import RUNS, RunKind, RunStep
+from kraftbridge.models.status import (
+    GuardedStatefulSet,
+    KeptCopy,
+    MigrationStatus,
+    RetiredRun,
+    VerificationStatus,
+    ZooKeeperBehind,
+)
+from kraftbridge.phases import dry_starting, expired
 from kraftbridge.phases.basis import StatefulSetVersion
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import needs
@@ -175,7 +181,7 @@ class Workload:
 class Run:
     """A verification."""
 
-    record: LaunchVerification
+    record: VerificationStatus
     generation: int
     state: RunState = RunState.PENDING
     read_at: float | None = None
@@ -211,6 +217,9 @@ class Trouble:
     rehearsal_unknown: float = 0.0
 
 
+_RunAction = LaunchRun | FenceRun | ReleaseRun | CollectRun | RemoveRun
+
+
 class Cluster:
     """Everything outside the operator."""
 
@@ -236,6 +245,7 @@ class Cluster:
         self.redundancy_read: TopicRedundancy | None = None
         self.redundancy_kept_for = timedelta(seconds=10)
         self.time = Timeline()
+        self.dry_starts = DryStarts(Random(f"dry starts of {identity.uid}"), self.time)
         self.kafka = Kafka(self.time, random)
         self.templates = Templates(0)
         self.uids = Uids(0)
@@ -406,8 +416,8 @@ class Cluster:
 
     # ---------------------------------------------------------------------------------------------- acts
 
-    def act(self, action: Action) -> str:  # noqa: PLR0915 - one arm per action
-        """Carry out an action; return what went wrong."""
+    def act(self, action: Action, status: MigrationStatus) -> str:  # noqa: PLR0915 - one arm per action
+        """Carry out an action of a step that has published this status; return what went wrong."""
         match action:
             case LockStatefulSet(name):
                 brokers = self.broker_set(name)
@@ -467,18 +477,12 @@ class Cluster:
                 if self.kafka.active is None or self.kafka.active in self.kafka.ended:
                     return "no active controller"
                 self.kafka.write_canary(value)
-            case RunDryStart(fingerprint):
-                self.templates.run(fingerprint)
-                if self.channel is not None:
-                    self.channel.run(fingerprint)
+            case LaunchRun() | FenceRun() | ReleaseRun() | CollectRun() | RemoveRun():
+                return self._run_step(action, status)
             case RemoveCanary():
                 if self.kafka.active is None or self.kafka.active in self.kafka.ended:
                     return "no active controller"
                 self.kafka.remove_canary()
-            case LaunchVerification() | ReleaseVerification() | RemoveVerification():
-                self._verification(action)
-            case LaunchRehearsal() | FenceRehearsal() | CollectRehearsal() | RemoveRehearsal():
-                self._rehearse(action)
             case HoldLease(name):
                 if self.leases_taken.get(name, 0.0) > self.time.now:
                     return "409 somebody else took the Lease"
@@ -559,11 +563,14 @@ class Cluster:
 
     # -------------------------------------------------------------------------------------- verifications
 
-    def _verification(self, action: LaunchVerification | ReleaseVerification | RemoveVerification) -> None:
+    def _verification(self, action: _RunAction, status: MigrationStatus) -> None:
         run = self.runs.get(action.run_id)
         match action:
-            case LaunchVerification(run_id) if run is None:
-                run = Run(action, self.generation_of.get(run_id, self.identity.generation))
+            case LaunchRun(_, run_id) if run is None:
+                record = next((v for v in status.verifications if v.run_id == run_id), None)
+                if record is None:
+                    return
+                run = Run(record, self.generation_of.get(run_id, self.identity.generation))
                 self.runs[run_id] = run
                 run.misaddressed = self.random.random() < self.trouble.run_misaddressed
                 if self.random.random() < self.trouble.run_hangs:
@@ -571,11 +578,11 @@ class Cluster:
                 fails = self.random.random() < self.trouble.run_fails
                 state = RunState.FAILED if fails else RunState.ARMED
                 self.time.after(self.random.uniform(1.0, 10.0), lambda: self._armed(run, state))
-            case ReleaseVerification() if run is not None and not run.released:
+            case ReleaseRun() if run is not None and not run.released:
                 run.released = True
                 if run.state is RunState.ARMED:
                     self._begin(run)
-            case RemoveVerification(run_id, keep_report) if run is not None:
+            case RemoveRun(_, run_id, keep_report) if run is not None:
                 if run.state is not RunState.FINISHED or not keep_report:
                     run.state = RunState.MISSING
             case _:
@@ -630,12 +637,61 @@ class Cluster:
             case Profile.REPLICAS:
                 return Verdict.CONSISTENT if all(c.up for c in kafka.controllers.values()) else Verdict.INCONCLUSIVE
 
+    # ------------------------------------------------------------------------------------------- dry starts
+
+    def _run_step(self, action: _RunAction, status: MigrationStatus) -> str:
+        """Take a run on; return what went wrong."""
+        assert RunStep(type(action).__name__.removesuffix("Run")) in RUNS[action.kind].steps
+        match action.kind:
+            case RunKind.VERIFICATION:
+                self._verification(action, status)
+            case RunKind.REHEARSAL:
+                self._rehearse(action)
+            case RunKind.DRY_START:
+                return self._start_dry(action, status)
+        return ""
+
+    def _is_left(self, retired: RetiredRun) -> bool:
+        """Return whether something of a run is there that was to be removed."""
+        match retired.kind:
+            case RunKind.VERIFICATION:
+                known = self.runs.get(retired.run_id)
+                is_over = known is None or known.state is RunState.MISSING
+                return not is_over and (known.state is not RunState.FINISHED or not retired.keep_report)
+            case RunKind.REHEARSAL:
+                rehearsed = self.rehearsals.get(retired.run_id)
+                is_over = rehearsed is None or rehearsed.progress is RehearsalProgress.MISSING
+                return not is_over and (rehearsed.progress is not RehearsalProgress.FINISHED or not retired.keep_report)
+            case RunKind.DRY_START:
+                return self.dry_starts.is_left(retired.run_id, keep_report=retired.keep_report)
+
+    def _start_dry(self, action: _RunAction, status: MigrationStatus) -> str:
+        run = None if status.dry_start is None else status.dry_start.running
+        match action:
+            case LaunchRun() if run is not None:
+                present = self._copies_of_now(status)
+                if present.fingerprint != run.digest:
+                    return "the pods' template or what it refers to changed meanwhile"
+                self.templates.look()
+                self.dry_starts.launch(run, present)
+            case FenceRun(_, run_id):
+                self.dry_starts.fence(run_id)
+            case ReleaseRun(_, run_id):
+                self.dry_starts.release(run_id)
+            case CollectRun() if run is not None:
+                self.dry_starts.collect(run)
+            case RemoveRun(_, run_id, keep_report):
+                self.dry_starts.remove(run_id, keep_report=keep_report)
+            case _:
+                pass
+        return ""
+
     # ------------------------------------------------------------------------------------------- rehearsals
 
-    def _rehearse(self, action: LaunchRehearsal | FenceRehearsal | CollectRehearsal | RemoveRehearsal) -> None:
+    def _rehearse(self, action: _RunAction) -> None:
         run = self.rehearsals.get(action.run_id)
         match action:
-            case LaunchRehearsal(run_id) if run is None:
+            case LaunchRun(_, run_id) if run is None:
                 draw = self.rehearsal_random.random()
                 run = Rehearsed(heap_bytes=self.rehearsal_random.choice(MEASURED_HEAPS))
                 if draw < self.trouble.rehearsal_fails:
@@ -645,13 +701,13 @@ class Cluster:
                 self.rehearsals[run_id] = run
                 if self.rehearsal_random.random() >= self.trouble.rehearsal_hangs:
                     self._rehearsal_later(run, RehearsalProgress.READING, RehearsalProgress.UNFENCED)
-            case FenceRehearsal() if run is not None and run.progress is RehearsalProgress.UNFENCED:
+            case FenceRun() if run is not None and run.progress is RehearsalProgress.UNFENCED:
                 run.fenced, run.progress = True, RehearsalProgress.RUNNING
                 if self.rehearsal_random.random() >= self.trouble.rehearsal_hangs:
                     self._rehearsal_later(run, RehearsalProgress.RUNNING, RehearsalProgress.ENDED)
-            case CollectRehearsal() if run is not None and run.progress is RehearsalProgress.ENDED:
+            case CollectRun() if run is not None and run.progress is RehearsalProgress.ENDED:
                 run.progress, run.ended_at = RehearsalProgress.FINISHED, self.time.now
-            case RemoveRehearsal(run_id, keep_report) if run is not None:
+            case RemoveRun(_, run_id, keep_report) if run is not None:
                 if run.progress is not RehearsalProgress.FINISHED or not keep_report:
                     run.progress = RehearsalProgress.MISSING
             case _:
@@ -693,7 +749,10 @@ class Cluster:
             admission_policy=look(Part.ADMISSION_POLICY, lambda: True),
             features=self._features() if wanted & {Part.CONTROLLER_FEATURES, Part.NODE_FEATURES} else NOT_NEEDED,
             survey=look(Part.SURVEY, self.settings.survey),
-            dry_start=look(Part.DRY_START, lambda: self._dry_start(status)),
+            dry_start=look(Part.DRY_START, lambda: self._dry_start(status, at)),
+            runs_left=look(
+                Part.RUNS_LEFT, lambda: frozenset(r.run_id for r in status.retired_runs if self._is_left(r))
+            ),
             rehearsal=look(Part.REHEARSAL, lambda: self._rehearsal(status)),
             broker_record=look(Part.BROKER_RECORD, lambda: self._record(status)),
             broker_now=look(Part.BROKER_NOW, lambda: self._broker_now(status)),
@@ -751,11 +810,25 @@ class Cluster:
             self.redundancy_read = known = TopicRedundancy(names, (), read_at=at)
         return known
 
-    def _dry_start(self, status: MigrationStatus) -> DryStartState:
+    def _dry_start(self, status: MigrationStatus, at: datetime) -> DryStartState:
+        record = status.dry_start
+        state = DryStartState(
+            self._copies_of_now(status).fingerprint, channels=() if self.channel is None else self.channel.known
+        )
+        if record is None:
+            return state
+        if dry_starting.stands(record, self.identity.generation, at):
+            problem = DryStartReport(record.digest, problem=record.problem)
+            report = problem if record.problem else self.dry_starts.report(record.run_id, record.digest)
+            state = replace(state, report=report)
+        return state if record.running is None else replace(state, run=self.dry_starts.run(record.running))
+
+    def _copies_of_now(self, status: MigrationStatus) -> DryStartReport:
+        """Return what copies of the pods as they are now would show."""
         sets = [s for s in map(self._broker_set, self.broker_sets) if isinstance(s, StatefulSetState)]
-        if self.channel is not None:
-            return self.channel.state(status, sets, self.settings.brokers())
-        return self.templates.state(sets, self.settings.brokers())
+        fine = dry_start_of(sets, self.settings.brokers()).report
+        assert fine is not None
+        return self.templates.found(fine) if self.channel is None else self.channel.found(status, fine)
 
     def _rehearsal(self, status: MigrationStatus) -> RehearsalState:
         fingerprint = f"judges {self.judged}"
@@ -766,7 +839,7 @@ class Cluster:
         if run is None:
             return RehearsalState(fingerprint, RehearsalRun(run_id, RehearsalProgress.MISSING))
         if run.progress is not RehearsalProgress.FINISHED:
-            return RehearsalState(fingerprint, RehearsalRun(run_id, run.progress, pod=f"{run_id}-pod"))
+            return RehearsalState(fingerprint, RehearsalRun(run_id, run.progress))
         ended = self.moment(self.time.now if run.ended_at is None else run.ended_at)
         result = RehearsalResult(
             verdict=run.verdict,

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from kraftbridge.models.decision import ReleaseRun
+from kraftbridge.models.dry_start import DryStartRun, DryStartStage
 from kraftbridge.models.observation import (
     ControllersWorkload,
     PodState,
@@ -15,12 +17,14 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.phase import ControllerMode
-from kraftbridge.models.status import FindingStatus, KeptCopy, LostQuorum
+from kraftbridge.models.runs import RunKind
+from kraftbridge.models.status import DryStartRunStatus, FindingStatus, KeptCopy, LostQuorum
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases import (
     basis,
     belongings,
     canary,
+    dry_starting,
     expired,
     forward,
     gates,
@@ -85,6 +89,15 @@ def _every_broker_is_believed(_draft: Draft) -> None:
 
 def _nobody_rehearses(*_: Any, **__: Any) -> None:
     """Take every rehearsal for one that works."""
+
+
+def _no_fence_is_proven(draft: Draft, run: DryStartRunStatus, seen: DryStartRun) -> None:
+    """Let the copies of the brokers' pods go before the probe has ended."""
+    if DryStartStage.COPIES in seen.made:
+        dry_starting._enter(draft, run, DryStartStage.COPIES)
+        draft.act(ReleaseRun(RunKind.DRY_START, run.run_id))
+    else:
+        dry_starting._launch_stage(draft, run)
 
 
 def _the_name_is_enough(migration: str, _uid: str, attempt: int) -> str:
@@ -216,6 +229,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "forgetful": (gates, "redundancy_blockers", _preflight_has_seen_the_topics),
     "hurried": (rollback, "_controller_agreed", _nobody_waits_for_the_controller),
     "unrehearsed": (rehearsing, "ensure_rehearsal", _nobody_rehearses),
+    "unproven": (dry_starting, "_prove_fence", _no_fence_is_proven),
     "nameless": (forward, "controllers_name", _the_name_is_enough),
     "unasked": (channel, "outdated", _the_templates_stay_as_they_were),
     "guessing": (channel, "unproven", _a_guess_is_enough),

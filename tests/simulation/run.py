@@ -203,6 +203,7 @@ class Run:
                 self.cluster.trouble.rehearsal_fails = own.choice([0.0, 0.5])
                 self.cluster.trouble.rehearsal_unknown = own.choice([0.0, 0.3])
                 self.cluster.trouble.rehearsal_hangs = own.choice([0.0, 0.2])
+                self.cluster.dry_starts.hangs = own.choice([0.0, 0.2])
         self.stores = Stores(seed, troubled=self.faults != Faults())
         self.settings = Settings(seed, troubled=self.faults != Faults())
         self.cluster.settings = self.settings
@@ -430,6 +431,8 @@ class Run:
             }
             if cluster.rehearsal_random.random() < self.faults.unseen:
                 lost["rehearsal"] = NOT_SEEN
+            if cluster.dry_starts.random.random() < self.faults.unseen:
+                lost["dry_start"] = NOT_SEEN
             observation = replace(observation, metrics=metrics, **lost)  # type: ignore[arg-type]
         self.former_look, self.former_sick = fresh, sick
         return observation, sick
@@ -444,7 +447,7 @@ class Run:
             return ActionOutcome(name, "429 a PodDisruptionBudget forbids it now")
         self._check_act(action, sick)
         self.cluster.rendering = self.settings.rendering(self)
-        error = self.cluster.act(action)
+        error = self.cluster.act(action, self.status)
         if not error and self._happens("lost_reply"):
             error = "no answer in time"
         if not error and isinstance(action, WriteCanary):
@@ -456,8 +459,6 @@ class Run:
         self.canary_committed, self.outcomes = None, ()
         self.status = MigrationStatus.model_validate_json(self.status.model_dump_json(by_alias=True, exclude_none=True))
         self.cluster.time.advance(self.random.choice([0.5, 5.0, 60.0]))
-        if self.cluster.channel is not None:
-            self.cluster.channel.forget()
 
     def _create_again(self) -> None:
         """Let the user delete the resource at rest and create one of the same name: nothing of the earlier one may be used."""
@@ -891,7 +892,7 @@ class Run:
     def _check_always(self) -> None:
         kafka = self.cluster.kafka
         self._forget_returned()
-        if words := self.stores.trouble(self) or self.rests.trouble(self):
+        if words := self.stores.trouble(self) or self.rests.trouble(self) or self.cluster.dry_starts.broken:
             self._break(words)
         if kafka.finalized_at is not None and not self.entered_finalizing:
             self._break("the quorum has finalized before anybody asked for it")

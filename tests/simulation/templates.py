@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from tests.simulation.kafka import BROKERS
-from tests.support.observations import dry_start_of
 
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import Action, RestartPod
-from kraftbridge.models.dry_start import DryStartState
-from kraftbridge.models.observation import StatefulSetState, TemplateSight
+from kraftbridge.models.dry_start import DryStartReport
+from kraftbridge.models.observation import TemplateSight
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.survey import BrokerSetting
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Workload
@@ -48,8 +45,6 @@ class Templates:
         """The last versions that do no harm."""
         self.looked_at: set[tuple[int, int]] = set()
         """Versions of which copies were started, or with which the first restart began."""
-        self.ran = ""
-        """Fingerprint of the last dry start."""
 
     @property
     def versions(self) -> tuple[int, int]:
@@ -61,21 +56,16 @@ class Templates:
         parts = {"command of container kafka": f"t{self.template}", "ConfigMap kafka-env": f"c{self.content}"}
         return TemplateSight(f"t{self.template}-c{self.content}", parts)
 
-    def run(self, fingerprint: str) -> None:
-        """End a dry start of what is there now."""
-        self.ran = fingerprint
-        self.looked_at.add(self.versions)
-
-    def state(self, sets: Sequence[StatefulSetState], brokers: dict[int, tuple[BrokerSetting, ...]]) -> DryStartState:
-        """Return where the dry start stands."""
-        fine = dry_start_of(sets, brokers)
-        present = f"{fine.fingerprint} {self.sight().digest}"
-        if fine.report is None or not self.ran:
-            return replace(fine, fingerprint=present, report=None)
-        copies = fine.report.copies
-        if self.ran.endswith(tuple(f" t{t}-c{c}" for t, c in self.harmful)):
+    def found(self, fine: DryStartReport) -> DryStartReport:
+        """Return what copies of what is there now show; ``fine`` is what they show if all is well."""
+        copies = fine.copies
+        if self.versions in self.harmful:
             copies = tuple(replace(copy, start=None, problem="it ends with code 1") for copy in copies)
-        return replace(fine, fingerprint=present, report=replace(fine.report, fingerprint=self.ran, copies=copies))
+        return replace(fine, fingerprint=f"{fine.fingerprint} {self.sight().digest}", copies=copies)
+
+    def look(self) -> None:
+        """Note that copies of what is there now are made."""
+        self.looked_at.add(self.versions)
 
     def edit(self, run: Run, kind: Edited) -> bool:
         """Let somebody edit the template or the ConfigMap; return whether it was edited."""

@@ -31,8 +31,18 @@ from kraftbridge.models.broker_record import (
     PartitionOffsets,
     TopicPartition,
 )
-from kraftbridge.models.decision import Event, RunDryStart
-from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport, DryStartState, GivenSetting, KafkaStart
+from kraftbridge.models.decision import Event, LaunchRun
+from kraftbridge.models.dry_start import (
+    CopyKey,
+    CopyOutcome,
+    DryStartPlan,
+    DryStartReport,
+    DryStartRun,
+    DryStartStage,
+    FenceProof,
+    GivenSetting,
+    KafkaStart,
+)
 from kraftbridge.models.metadata_version import FEATURE, Upgrade, lowest_without_loss
 from kraftbridge.models.observation import (
     BrokerZnode,
@@ -62,7 +72,7 @@ from kraftbridge.models.report import (
     VerificationRequest,
 )
 from kraftbridge.models.spec import BrokersSpec, MigrationSpec
-from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.status import DryStartRunStatus, DryStartStatus, MigrationStatus
 from kraftbridge.models.survey import (
     AclEntry,
     BrokerSetting,
@@ -74,7 +84,8 @@ from kraftbridge.models.survey import (
 )
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.clients import ClusterClients
-from kraftbridge.storage.ports import LOG_BYTES
+from kraftbridge.services.dry_starts import RunAction
+from kraftbridge.storage.ports import LOG_BYTES, KubernetesPort
 
 Object = dict[str, Any]
 FLAG = "zookeeper.metadata.migration.enable"
@@ -855,15 +866,12 @@ class FaithfulDryStarts:
 
     def __init__(self, kafka: FakeKafka) -> None:
         self._kafka = kafka
-        self.started: list[RunDryStart] = []
+        self.started: list[DryStartRunStatus] = []
         self.reaching = "configStyle: Env, envPrefix: KAFKA_"
         """The channel that reaches the brokers."""
         self.template = "same"
         """Stands for what the fingerprint is made from, besides the channel."""
         self._reports: dict[str, DryStartReport] = {}
-
-    def forget(self, uid: str) -> None:
-        self._reports.pop(uid, None)
 
     def fingerprint(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> str:
         return f"{self.template} {described(spec.brokers)}"
@@ -871,34 +879,49 @@ class FaithfulDryStarts:
     def channels(self, identity: Identity, spec: MigrationSpec) -> tuple[BrokersSpec, ...]:
         return likely_channels(spec.brokers, [({}, {})])
 
-    def state(self, identity: Identity, fingerprint: str) -> DryStartState:
-        return DryStartState(fingerprint, report=self._reports.get(identity.uid))
+    def run(self, identity: Identity, run: DryStartRunStatus) -> DryStartRun:
+        report = self._reports.get(run.run_id)
+        if report is None:
+            return DryStartRun(run.run_id)
+        plan = DryStartPlan(tuple(c.key for c in report.copies), tuple(c.key for c in report.trials))
+        collected = {
+            DryStartStage.COPIES: report.copies,
+            DryStartStage.FIRST_TRIALS: report.trials,
+            DryStartStage.LAST_TRIALS: (),
+        }
+        proof = FenceProof("probe", ended=True)
+        return DryStartRun(run.run_id, plan, made=frozenset(DryStartStage), proof=proof, collected=collected)
 
-    def start(
+    def report(self, identity: Identity, record: DryStartStatus) -> DryStartReport | None:
+        return self._reports.get(record.run_id)
+
+    def carry_out(
         self,
+        kubernetes: KubernetesPort,
         identity: Identity,
         spec: MigrationSpec,
         status: MigrationStatus,
         clients: ClusterClients,
-        action: RunDryStart,
+        action: RunAction,
     ) -> None:
-        self.started.append(action)
-        ids = dict(action.broker_ids)
+        run = None if status.dry_start is None else status.dry_start.running
+        if run is None or not isinstance(action, LaunchRun) or run.run_id in self._reports:
+            return
+        self.started.append(run)
         copies: list[CopyOutcome] = []
         trials: list[CopyOutcome] = []
         present = described(spec.brokers)
         for ref in spec.brokers.stateful_sets:
-            ordinals = [int(p.rpartition("-")[2]) for p in ids if p.rpartition("-")[0] == ref.name]
+            ordinals = [int(p.rpartition("-")[2]) for p in run.broker_ids if p.rpartition("-")[0] == ref.name]
             for key in copies_of(ref.name, ordinals):
-                copies.append(self._outcome(key, ids[key.pod], present))
+                copies.append(self._outcome(key, run.broker_ids[key.pod], present))
                 if present == self.reaching or key.mode is BrokerMode.ZOOKEEPER:
                     continue
                 trials += [
-                    self._outcome(replace(key, channel=other), ids[key.pod], other)
+                    self._outcome(replace(key, channel=other), run.broker_ids[key.pod], other)
                     for other in map(described, other_channels(spec.brokers, {}, {}))
                 ]
-        report = DryStartReport(action.fingerprint, tuple(copies), tuple(trials))
-        self._reports[identity.uid] = report
+        self._reports[run.run_id] = DryStartReport(run.digest, tuple(copies), tuple(trials))
 
     def _outcome(self, key: CopyKey, broker: int, channel: str) -> CopyOutcome:
         found = self._kafka.broker_settings()[broker]

@@ -18,7 +18,7 @@ from kraftbridge.models.broker_record import (
     PartitionOffsets,
 )
 from kraftbridge.models.conditions import initial_conditions
-from kraftbridge.models.decision import Decision, RecordBroker
+from kraftbridge.models.decision import Decision, LaunchRun, RecordBroker
 from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState, GivenSetting, KafkaStart
 from kraftbridge.models.entities import EntityKind, KindCounts
 from kraftbridge.models.issued import IssuedListener, IssuedSecret
@@ -50,6 +50,7 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import FORWARD, BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
+from kraftbridge.models.runs import RunKind
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
 from kraftbridge.models.status import (
     CanaryStatus,
@@ -719,3 +720,10 @@ def rolling(phase: Phase, done: int, **set_changes: Any) -> Situation:
         zookeeper=zookeeper(taken_over=True, brokers=BROKER_IDS[done:]),
         metrics=controller_metrics(ZkMigrationState.MIGRATION, len(BROKER_IDS) - done, len(BROKER_IDS)),
     )
+
+
+def launched_runs(decision: Decision) -> list[tuple[Profile, Phase]]:
+    """Return profile and gate of each verification that a decision launches."""
+    by_id = {run.run_id: run for run in decision.status.verifications}
+    launched = [a.run_id for a in decision.actions if isinstance(a, LaunchRun) and a.kind is RunKind.VERIFICATION]
+    return [(by_id[run_id].profile, by_id[run_id].gate) for run_id in launched]

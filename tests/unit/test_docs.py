@@ -14,6 +14,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 from mkdocs.config import load_config
+from tests.support.observations import open_gate
 
 from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.builders.names import controller_host
@@ -24,6 +25,8 @@ from kraftbridge.models.catalogue import ACCEPTABLE
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import Action
 from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.runs import RUNS
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import controllers_name
 from kraftbridge.pods.credentials import listener_problems
@@ -420,3 +423,20 @@ def test_a_warning_of_mkdocs_fails_the_build() -> None:
     ]
     assert any("--strict" in command for command in commands)
     assert not any("--quiet" in command for command in commands), "with --quiet mkdocs counts no warnings"
+
+
+def test_the_table_of_runs_is_that_of_the_rows() -> None:
+    text = (ROOT / "docs/design.md").read_text()
+    rows = dict(re.findall(r"^\| (\w+) \| (Launch, [^|]*\|[^|]*\|[^|]*) \|$", text, re.MULTILINE))
+    assert rows.keys() == {str(kind) for kind in RUNS}
+    for kind, row in RUNS.items():
+        steps, limit, failure = (cell.strip() for cell in rows[kind].split("|"))
+        assert steps == ", ".join(row.steps)
+        assert failure == row.failure
+        spec = open_gate(Phase.PREFLIGHT).spec
+        named = re.fullmatch(r"`spec\.(\w+)\.(\w+)`", limit)
+        if named is None:
+            assert limit == f"{row.limit(spec).total_seconds():.0f} seconds for each stage"
+        else:
+            document = spec.model_dump(by_alias=True)
+            assert document[named[1]][named[2]] == row.limit(spec).total_seconds()

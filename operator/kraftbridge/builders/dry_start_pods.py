@@ -32,11 +32,12 @@ from kraftbridge.models.dry_start import CopyKey, ListenerOfControllers
 from kraftbridge.models.mounted_files import MountedFiles, mounted_object
 from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.spec import MigrationSpec, PodSettings
 
 Object = dict[str, Any]
 
-ROLE: Final = "dry-start"
+ROLE: Final = RUNS[RunKind.DRY_START].role
 """Value of the role label; no Service, budget or affinity of the user selects it."""
 DIRECTORY: Final = "/kraftbridge-dry-start"
 """Volume with agent, salt and the agent's notes, in every container of a copy."""
@@ -53,6 +54,8 @@ JAVA_TOOL_OPTIONS: Final = "JAVA_TOOL_OPTIONS"
 _VOLUME: Final = "kraftbridge-dry-start"
 PREPARE: Final = "kraftbridge-prepare"
 """Our init container in each copy."""
+PROBE: Final = "probe"
+"""The container that tries the fence."""
 _AGENT: Final = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}"
 _JVM: Final = "-Xms16m -Xmx96m -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
 """A small heap, and the quick compiler alone: a copy lives for a second, and all of them start at once."""
@@ -107,7 +110,7 @@ class DryStartFacts:
     migration: str
     uid: str
     run: str
-    """Names the run's pods."""
+    """Id of the run, by which its pods are found."""
     operator_image: str
     closed: tuple[str, ...]
     """Addresses (``host:port``) that must not be reachable; none where the user accepts an unfenced dry start."""
@@ -158,7 +161,12 @@ def run_name(migration: str) -> str:
 def copy_name(key: CopyKey, run: str) -> str:
     """Return a copy's name; it ends in the ordinal, from which shells compute broker ids."""
     channel = f"-{short_hash([key.channel])[:6]}" if key.channel else ""
-    return f"{key.stateful_set[:180]}-dry-{run}-{key.mode.lower()}{channel}-{key.ordinal}"
+    return f"{key.stateful_set[:180]}-dry-{short_hash([run])[:6]}-{key.mode.lower()}{channel}-{key.ordinal}"
+
+
+def probe_name(run: str) -> str:
+    """Return the name of the pod that tries the fence of a run."""
+    return f"{run}-probe"
 
 
 def overlaid(
@@ -261,14 +269,14 @@ def network_policy(facts: DryStartFacts) -> Object:
 def probe_pod(facts: DryStartFacts, closed: tuple[str, ...]) -> Object:
     """Return the pod that must fail to reach every address; its exit code and termination message tell."""
     container = {
-        "name": "probe",
+        "name": PROBE,
         "image": facts.operator_image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-m", "kraftbridge.pods.fence", *(f"--closed={address}" for address in closed)],
         "resources": facts.pods.helper_resources or _small({}),
         "securityContext": dict(_RESTRICTED),
     }
-    pod = _pod(facts, f"{run_name(facts.migration)}-{facts.run}-probe", {"containers": [container]})
+    pod = _pod(facts, probe_name(facts.run), {"containers": [container]})
     return pods.with_settings(pod, facts.pods)
 
 

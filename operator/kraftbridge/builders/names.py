@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kraftbridge.constants import GROUP, LABEL_MIGRATION
+from kraftbridge.constants import GROUP, LABEL_MIGRATION, UID_LENGTH
 from kraftbridge.models.phase import ControllerMode
-from kraftbridge.models.status import UID_LENGTH, keyed_name
+from kraftbridge.models.runs import RUNS, RunKind
+from kraftbridge.models.status import keyed_name
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "kraftbridge", "app.kubernetes.io/part-of": "kraftbridge"}
 
@@ -114,8 +115,8 @@ def log_reader_secret(controllers: str) -> str:
 
 
 def verification_config_map(run_id: str) -> str:
-    """Return the name of a run's ConfigMap."""
-    return f"{run_id}-verification"
+    """Return the name of a verification's ConfigMap."""
+    return RUNS[RunKind.VERIFICATION].report(run_id)
 
 
 def controller_host(controllers: str, namespace: str, node_id: int, cluster_domain: str) -> str:

@@ -18,16 +18,19 @@ from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.rehearsal import PROPERTIES_KEY, REQUEST_KEY, RehearsalRequest, heap_bytes
 from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.spec import MigrationSpec, Placement
 
 Object = dict[str, Any]
 
-ROLE: Final = "rehearsal"
+ROLE: Final = RUNS[RunKind.REHEARSAL].role
 """Value of the role label."""
 CONTAINER: Final = "rehearsal"
 """The container whose log holds the result."""
 READER: Final = "read"
 """The init container that reads the tree."""
+FENCE: Final = "fence"
+"""The init container that ends well only when nothing can be reached any more that the reader has reached."""
 KEPT_SECONDS: Final = 3_600
 """How long a Job stays after its end, should its removal be lost."""
 BATCH_SIZE: Final = "zookeeper.metadata.migration.min.batch.size"
@@ -152,7 +155,8 @@ def job(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
         "terminationGracePeriodSeconds": 2,
         # All containers write to one volume, and so run as the controllers' user.
         "securityContext": pod_security_context(),
-        "initContainers": [_ours(spec, facts, READER, "read", secrets)],
+        # In this order: no container of Kafka's image starts before the fence is proven.
+        "initContainers": [_ours(spec, facts, READER, "read", secrets), _ours(spec, facts, FENCE, "fence", {})],
         "containers": [
             _ours(spec, facts, CONTAINER, "run", secrets),
             _kafkas(spec, "zookeeper", "zookeeper"),

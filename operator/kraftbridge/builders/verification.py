@@ -13,7 +13,16 @@ from typing import Any
 
 from kraftbridge.builders import names, pods
 from kraftbridge.builders.controllers import listener_secrets
-from kraftbridge.constants import API_VERSION, CONTROLLER_PORT, KIND, LABEL_ROLE, LABEL_RUN, LOG_SERVER_PORT
+from kraftbridge.constants import (
+    API_VERSION,
+    CONTROLLER_PORT,
+    KIND,
+    LABEL_ROLE,
+    LABEL_RUN,
+    LOG_SERVER_PORT,
+    RBAC_API_VERSION,
+    SPARK_API_VERSION,
+)
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import (
     REQUEST_KEY,
@@ -24,11 +33,10 @@ from kraftbridge.models.report import (
     VoterAccess,
     ZooKeeperAccess,
 )
+from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.spec import MigrationSpec, Runner, SecretKey
 from kraftbridge.models.status import KeptCopy
 
-SPARK_API_VERSION = "sparkoperator.k8s.io/v1beta2"
-RBAC_API_VERSION = "rbac.authorization.k8s.io/v1"
 SPARK_VERSION = "4.0.4"
 MAIN = "/opt/kraftbridge/run_verification.py"
 UID = 185
@@ -228,7 +236,7 @@ def spark_secret(facts: RunFacts, secret: str) -> dict[str, Any]:
         "metadata": {
             "name": names.spark_secret(facts.migration, facts.migration_uid),
             "namespace": facts.namespace,
-            "labels": names.labels(facts.migration, **{LABEL_ROLE: "verifier"}),
+            "labels": names.labels(facts.migration, **{LABEL_ROLE: RUNS[RunKind.VERIFICATION].role}),
             "ownerReferences": [_owner(facts)],
         },
         "stringData": {_SPARK_FILE: secret},
@@ -244,7 +252,7 @@ def tree_claim(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
         "metadata": {
             "name": names.tree_claim(facts.controllers),
             "namespace": facts.namespace,
-            "labels": names.labels(facts.migration, **{LABEL_ROLE: "verifier"}),
+            "labels": names.labels(facts.migration, **{LABEL_ROLE: RUNS[RunKind.VERIFICATION].role}),
             "ownerReferences": [_owner(facts)],
         },
         "spec": {
@@ -323,7 +331,7 @@ def _meta(facts: RunFacts, name: str) -> dict[str, Any]:
 
 
 def _labels(facts: RunFacts) -> dict[str, str]:
-    return names.labels(facts.migration, **{LABEL_ROLE: "verifier", LABEL_RUN: facts.run_id})
+    return names.labels(facts.migration, **{LABEL_ROLE: RUNS[RunKind.VERIFICATION].role, LABEL_RUN: facts.run_id})
 
 
 def _owner(facts: RunFacts) -> dict[str, Any]:

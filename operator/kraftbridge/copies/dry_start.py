@@ -18,7 +18,9 @@ from kraftbridge.models.dry_start import (
     ContainerImage,
     CopyKey,
     CopyOutcome,
+    DryStartPlan,
     DryStartReport,
+    DryStartStage,
     GivenSetting,
     JavaProgram,
     KafkaStart,
@@ -203,6 +205,52 @@ def without_overlay(copies: Iterable[CopyOutcome]) -> tuple[str, ...]:
         if copy.start is None or differences_from_overlay(present, copy):
             lost[key.stateful_set] = None
     return tuple(lost)
+
+
+_TRIALS: Final = (DryStartStage.FIRST_TRIALS, DryStartStage.LAST_TRIALS)
+Collected = Mapping[DryStartStage, tuple[CopyOutcome, ...]]
+"""What the copies of each stage that has ended showed."""
+
+
+def copies_in(plan: DryStartPlan, stage: DryStartStage, collected: Collected, *, choosing: bool) -> tuple[CopyKey, ...]:
+    """Return the copies of a stage of a dry start.
+
+    Where an overlay is lost, the first pods try it in the other channels.
+    To choose a channel, the last pods try those that reach every first pod.
+
+    Parameters
+    ----------
+    choosing
+        Whether the channel is open: the trials are then made of every StatefulSet.
+    """
+    if stage not in _TRIALS:
+        return plan.copies
+    present = collected.get(DryStartStage.COPIES, ())
+    lost = set(without_overlay(present))
+    trials = plan.trials if choosing and lost else [key for key in plan.trials if key.stateful_set in lost]
+    first_ordinals = {key.stateful_set: key.ordinal for key in reversed(trials)}
+    firsts = tuple(key for key in trials if key.ordinal == first_ordinals[key.stateful_set])
+    if stage is DryStartStage.FIRST_TRIALS:
+        return firsts
+    if not choosing:
+        return ()
+    own = {outcome.key: outcome for outcome in present}
+    failed = {
+        (outcome.key.stateful_set, outcome.key.channel)
+        for outcome in collected.get(DryStartStage.FIRST_TRIALS, ())
+        if trouble_of(own.get(replace(outcome.key, mode=BrokerMode.ZOOKEEPER, channel="")), outcome)
+    }
+    return tuple(key for key in trials if key not in firsts and (key.stateful_set, key.channel) not in failed)
+
+
+def stage_after(
+    plan: DryStartPlan, stage: DryStartStage, collected: Collected, *, choosing: bool
+) -> DryStartStage | None:
+    """Return the next stage of a dry start that has copies, None if there is none."""
+    for later in _TRIALS[0 if stage is DryStartStage.COPIES else _TRIALS.index(stage) + 1 :]:
+        if copies_in(plan, later, collected, choosing=choosing):
+            return later
+    return None
 
 
 def referenced(pod: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

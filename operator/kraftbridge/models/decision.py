@@ -7,9 +7,9 @@ from datetime import timedelta
 from enum import StrEnum
 
 from kraftbridge.models.metadata_version import Upgrade
-from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
-from kraftbridge.models.report import Profile
-from kraftbridge.models.status import FindingStatus, KeptCopy, MigrationStatus
+from kraftbridge.models.phase import BrokerMode, ControllerMode
+from kraftbridge.models.runs import RunKind
+from kraftbridge.models.status import FindingStatus, MigrationStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,32 +101,6 @@ class RecordBroker:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchVerification:
-    """Create the run's ConfigMap and application; it prepares its session and waits for its release."""
-
-    run_id: str
-    profile: Profile
-    gate: Phase
-    kept: KeptCopy | None = None
-    """The copy whose log is compared; None: the controllers' own logs."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseVerification:
-    """Release the armed run."""
-
-    run_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveVerification:
-    """Delete a run's application and, unless its report is to stay, its ConfigMap."""
-
-    run_id: str
-    keep_report: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ArchiveDifferences:
     """Archive ZooKeeper's values of a run's differences in a Secret, before a failover overwrites them."""
 
@@ -151,49 +125,42 @@ class RemoveCanary:
 
 
 @dataclass(frozen=True, slots=True)
-class RunDryStart:
-    """Start fenced copies of the brokers' pods in the background; their report is observed later."""
+class LaunchRun:
+    """Make what the present step of a run needs: its ConfigMap, and its pods, which wait."""
 
-    fingerprint: str
-    """Of what the copies are made from."""
-    broker_ids: tuple[tuple[str, int], ...]
-    """Pod and id of each broker."""
-    cluster_id: str
-    choosing: bool = False
-    """Whether the channel is open (``configStyle: Auto``):
-    where the present one is lost, the others are tried in the copies of every StatefulSet."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchRehearsal:
-    """Make the ConfigMap and the Job of a rehearsal; its pod reads the tree and waits for its fence."""
-
+    kind: RunKind
     run_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class FenceRehearsal:
-    """Close the rehearsal's pod by a NetworkPolicy, now that it has read the tree.
+class FenceRun:
+    """Close the pods of a run by a NetworkPolicy, and let the probe try it from inside."""
 
-    It starts Kafka once it reaches nothing.
-    """
-
+    kind: RunKind
     run_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class CollectRehearsal:
-    """Take the result of a rehearsal that ended from its pod's log into its ConfigMap."""
+class ReleaseRun:
+    """Let the pods of a run that wait begin."""
 
+    kind: RunKind
     run_id: str
-    pod: str
-    """Its pod, ``""`` when it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveRehearsal:
-    """Delete a rehearsal's Job and, unless its report is to stay, its ConfigMap."""
+class CollectRun:
+    """Take the result of the pods of a run into its ConfigMap."""
 
+    kind: RunKind
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRun:
+    """Delete what runs of a run and, unless its report is to stay, its ConfigMap."""
+
+    kind: RunKind
     run_id: str
     keep_report: bool
 
@@ -275,17 +242,14 @@ Action = (
     | IssueListenerCertificates
     | RestartPod
     | RecordBroker
-    | LaunchVerification
-    | ReleaseVerification
-    | RemoveVerification
     | ArchiveDifferences
     | WriteCanary
     | RemoveCanary
-    | RunDryStart
-    | LaunchRehearsal
-    | FenceRehearsal
-    | CollectRehearsal
-    | RemoveRehearsal
+    | LaunchRun
+    | FenceRun
+    | ReleaseRun
+    | CollectRun
+    | RemoveRun
     | KeepCopy
     | RestoreStatefulSet
     | StopControllers

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
 
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec
+
+PLAN_KEY: Final = "plan.json"
+"""Key of the `DryStartPlan` in the ConfigMap of a dry start."""
+PROBLEM_KEY: Final = "problem"
+"""Key of the reason why a run cannot go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,20 +167,107 @@ class DryStartReport:
     """Reason why the brokers' credentials for the controllers' listener could not be tried."""
 
 
+class DryStartStage(StrEnum):
+    """What a dry start does: each stage ends before the next one begins."""
+
+    PROBE = "Probe"
+    """The copies are made behind their gates, and a pod proves the fence."""
+    COPIES = "Copies"
+    """The copies in the channel of ``spec.brokers`` run."""
+    FIRST_TRIALS = "FirstTrials"
+    """Copies of the first pods run with the overlay in other channels."""
+    LAST_TRIALS = "LastTrials"
+    """Copies of the last pods run in the channels that reach the first ones."""
+
+    @property
+    def made_key(self) -> str:
+        """Key of the pods that were made for this stage, and of those that were refused."""
+        return f"made-{self.lower()}.json"
+
+    @property
+    def outcomes_key(self) -> str:
+        """Key of what the copies of this stage showed, in ``binaryData``, compressed."""
+        return f"{self.lower()}.json.gz"
+
+
+@dataclass(frozen=True, slots=True)
+class DryStartPlan:
+    """What a dry start sets out to do, as it was recorded when its first pods were made."""
+
+    copies: tuple[CopyKey, ...] = ()
+    trials: tuple[CopyKey, ...] = ()
+    """Copies with the overlay in other channels, of which only those are made that are called for."""
+    closed: tuple[str, ...] = ()
+    """Addresses that the operator has reached, and that the fence must close."""
+    untried: str = ""
+    """Reason why the brokers' credentials for the controllers' listener cannot be tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadePods:
+    """Pods of a stage, as they were compared with what was asked for."""
+
+    pods: Mapping[str, str] = field(default_factory=dict)
+    """Digest of each pod's spec by the pod's name; only a pod that still has it is let go."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why a pod was not made, or not let go, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPod:
+    """A pod of a run, as Kubernetes shows it."""
+
+    name: str
+    gated: bool = False
+    """Whether its scheduling gate still holds it back."""
+    ended: bool = False
+    trouble: str = ""
+    """Reason why it does not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class FenceProof:
+    """How the pod ended that tries to reach what the fence closes."""
+
+    pod: str
+    ended: bool = False
+    reached: tuple[str, ...] = ()
+    """Addresses that it could still reach when it ended."""
+    trouble: str = ""
+    """Reason why it does not run, or how it ended without a proof."""
+
+
+@dataclass(frozen=True, slots=True)
+class DryStartRun:
+    """Pods and ConfigMap of the dry start that runs."""
+
+    run_id: str
+    plan: DryStartPlan | None = None
+    """None until it is recorded."""
+    problem: str = ""
+    """Reason why the run cannot go on, subject first."""
+    made: frozenset[DryStartStage] = frozenset()
+    """Stages whose pods were all made, or refused, and compared with what was asked for."""
+    pods: tuple[RunPod, ...] = ()
+    """Those of the present stage that are there."""
+    proof: FenceProof | None = None
+    """None until the fence is closed and a pod tries it."""
+    collected: Mapping[DryStartStage, tuple[CopyOutcome, ...]] = field(default_factory=dict)
+    """What the copies of the stages that have ended showed."""
+
+
 @dataclass(frozen=True, slots=True)
 class DryStartState:
     """State of the dry start of a migration."""
 
     fingerprint: str
     """Fingerprint of the present inputs of the copies."""
-    running: str = ""
-    """Fingerprint of the dry start that runs."""
     report: DryStartReport | None = None
     """The last dry start that ended."""
+    run: DryStartRun | None = None
+    """The dry start that the status names as running."""
     off: bool = False
     """Whether the operator is configured without dry starts."""
-    age_seconds: float = 0.0
-    """Time since the last dry start ended."""
     channels: tuple[BrokersSpec, ...] = ()
     """``spec.brokers`` with each channel that the pod templates may have, the most likely first;
     only in preflight with ``configStyle: Auto``."""

@@ -582,7 +582,6 @@ class RehearsalRun:
     run_id: str
     progress: RehearsalProgress
     message: str = ""
-    pod: str = ""
     result: RehearsalResult | None = None
 
 
@@ -665,6 +664,8 @@ class Observation:
     """Where the dry start of the brokers' pods stands."""
     rehearsal: RehearsalState | Unobserved = NOT_NEEDED
     """Looked at in preflight and before the first broker restarts, where ``spec.rehearsal`` is enabled."""
+    runs_left: frozenset[str] | Unobserved = NOT_NEEDED
+    """Ids of the runs that status is removing and of which something is left."""
     may_roll: bool = True
     """Whether the migration may begin to restart nodes: the operator limits how many do so at once."""
     broker_record: BrokerRecord | Unobserved | None = NOT_NEEDED

@@ -141,6 +141,7 @@ class Part(StrEnum):
     SURVEY = "survey"
     DRY_START = "dry_start"
     REHEARSAL = "rehearsal"
+    RUNS_LEFT = "runs_left"
     ARCHIVE = "archive"
     CONTROLLER_PROBE = "controller_probe"
     ISSUED = "issued"

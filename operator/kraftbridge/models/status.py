@@ -13,14 +13,17 @@ from typing import Annotated, Final
 from pydantic import ConfigDict, Field
 from typing_extensions import override
 
+from kraftbridge.constants import UID_LENGTH
 from kraftbridge.models.broker_record import DifferenceKind, Effect
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.conditions import Condition
+from kraftbridge.models.dry_start import DryStartStage
 from kraftbridge.models.entities import KindCounts
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
 from kraftbridge.models.rehearsal import RehearsalVerdict, heap_options
 from kraftbridge.models.report import Profile, Verdict
+from kraftbridge.models.runs import RunKind
 from kraftbridge.models.spec import (
     BrokersSpec,
     ConfigStyle,
@@ -30,11 +33,6 @@ from kraftbridge.models.spec import (
     PodSettings,
     PropertiesSource,
 )
-
-UID_LENGTH = 8
-"""Number of characters of a resource's UID in the names of its objects.
-They tell apart resources that had the same name in one namespace."""
-
 
 FORECAST: Final = "forecast-"
 """Beginning of the purpose of a verification that compares ZooKeeper with a kept copy instead of the controllers'
@@ -800,6 +798,69 @@ class RehearsalStatus(StatusModel):
     """Name of the ConfigMap with the whole result and its HTML page."""
 
 
+class DryStartRunStatus(StatusModel):
+    """A dry start that runs."""
+
+    run_id: str
+    """Id of the run, which is also the name of its ConfigMap and the label of its pods."""
+    digest: str
+    """Digest of the input: the brokers' pod templates with everything that they refer to."""
+    launched_at: datetime
+    """Time at which it was launched."""
+    generation: int
+    """Generation of the resource at that time."""
+    broker_ids: dict[str, int]
+    """Broker ids by name of the pod, as ZooKeeper held them at that time."""
+    cluster_id: str
+    """Id of the Kafka cluster."""
+    choosing: bool = False
+    """Whether the channel is open (``configStyle: Auto``):
+    where the present one is lost, the others are tried in the copies of every StatefulSet."""
+    stage: DryStartStage = DryStartStage.PROBE
+    """Stage that the run is in."""
+    stage_at: datetime
+    """Time at which the stage began. Its time limit counts from it."""
+    stuck_since: datetime | None = None
+    """Time since which no pod of the stage runs although some have not ended."""
+    reached: tuple[str, ...] = ()
+    """Addresses that the probe reached although the NetworkPolicy closes them, the first 20."""
+
+
+class DryStartStatus(StatusModel):
+    """The last dry start that ended, and the one that runs."""
+
+    running: DryStartRunStatus | None = None
+    """The dry start that runs."""
+    count: int = 0
+    """Number of dry starts that this migration has launched."""
+    run_id: str = ""
+    """Id of the last dry start that ended. The fields below describe it.
+    The ConfigMap of this name holds what its copies showed."""
+    digest: str = ""
+    """Digest of its input: the brokers' pod templates with everything that they refer to."""
+    generation: int = 0
+    """Generation of the resource when it was launched."""
+    finished_at: datetime | None = None
+    """Time at which it ended."""
+    problem: str = ""
+    """Reason why its copies show nothing."""
+    reached: tuple[str, ...] = ()
+    """Addresses that the probe reached although the NetworkPolicy closes them, the first 20."""
+
+
+class RetiredRun(StatusModel):
+    """A run that is over and is being removed."""
+
+    kind: RunKind
+    """What the run was for."""
+    run_id: str
+    """Id of the run."""
+    keep_report: bool
+    """Whether its ConfigMap stays."""
+    asked_at: datetime
+    """Time of the last removal."""
+
+
 class ImpactStatus(StatusModel):
     """Impact of the migration, as the operator measures it. It does not contain delays that clients observe."""
 
@@ -1227,6 +1288,9 @@ class MigrationStatus(StatusModel):
     verification_count: int = 0
     """Number of runs that this migration has launched."""
     rehearsal: RehearsalStatus | None = None
+    dry_start: DryStartStatus | None = None
+    retired_runs: tuple[RetiredRun, ...] = ()
+    """Verifications, rehearsals and dry starts of which something may be left. Their removal is repeated until then."""
     impact: ImpactStatus = ImpactStatus()
     rollback: RollbackStatus | None = None
     """Measurements of the last rollback."""

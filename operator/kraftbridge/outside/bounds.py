@@ -77,6 +77,12 @@ RECORD_VALUES: Final = 600_000
 RESULT_BYTES: Final = 256 * KIB
 """The result of a rehearsal, unpacked."""
 
+COPIES_BYTES: Final = 32 * MIB
+"""What the copies of one stage of a dry start showed, unpacked. A copy of a broker with 100 settings has 8 KiB."""
+
+COPIES_VALUES: Final = 600_000
+"""Values in its JSON."""
+
 FILE_BYTES: Final = MIB
 """A file that a client setting names. A Secret holds no more (``MaxSecretSize`` of the API server)."""
 

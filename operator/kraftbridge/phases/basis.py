@@ -66,6 +66,7 @@ def intent(status: MigrationStatus) -> Intent:
         _fields(status.controllers, "mode", "format_allowed", "change"),
         tuple((run.run_id, run.released_at) for run in status.verifications),
         _fields(status.rehearsal, "count", "run_id", "running"),
+        _fields(status.dry_start, "count", "run_id", "running"),
         _fields(status.metadata_version, "changes", "change"),
         _fields(status.healing, "started_at", "failovers", "archive"),
         _fields(status.canary, "value", "removing_at"),

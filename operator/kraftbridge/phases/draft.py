@@ -43,6 +43,10 @@ class Identity:
         return f"{self.namespace}/{self.name}/{self.uid}"
 
 
+SOON = timedelta(seconds=0.5)
+"""When to reconcile again while something moves."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Outcome of a step that stays in its phase; ``message`` says what it waits for and who must act."""
@@ -52,7 +56,7 @@ class Wait:
     reason: Reason = Reason.PROGRESSING
     stalled: bool = False
     """Whether the migration cannot continue without help."""
-    requeue_after: timedelta = timedelta(seconds=0.5)
+    requeue_after: timedelta = SOON
 
     @property
     def reached(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from hashlib import sha256
 
+from kraftbridge.constants import UID_LENGTH
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import PublishFinalManifest, PublishFindings, ReleaseStatefulSet
@@ -17,7 +18,6 @@ from kraftbridge.models.observation import PodState, StatefulSetState, Unobserve
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile
 from kraftbridge.models.status import (
-    UID_LENGTH,
     ControllersStatus,
     FindingsReport,
     FindingStatus,
@@ -39,7 +39,18 @@ from kraftbridge.phases import (
     shared_settings,
     verifying,
 )
-from kraftbridge.phases.draft import QUORUM_IS_READY, SLOW, Draft, Enter, Outcome, StepContext, Wait, reached, soak
+from kraftbridge.phases.draft import (
+    QUORUM_IS_READY,
+    SLOW,
+    SOON,
+    Draft,
+    Enter,
+    Outcome,
+    StepContext,
+    Wait,
+    reached,
+    soak,
+)
 from kraftbridge.phases.nodes import brokers, controllers, restarts, rolls, templates
 from kraftbridge.phases.nodes.rolls import reconcile_nodes
 from kraftbridge.phases.preflight import channel, dry_start
@@ -152,6 +163,8 @@ def _hold_for_findings(draft: Draft, standing: tuple[FindingStatus, ...], *, cop
     message = f"{len(standing)} blocking finding(s); {first.code} on {first.object}: {first.reason}. {first.fix}"
     if copies_run:
         message += f". {dry_start.UNDER_WAY}; more findings may follow"
+    if dry_start.is_running(draft):
+        requeue_after = SOON
     draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.FINDINGS, message)
     return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=requeue_after)
 
@@ -317,6 +330,7 @@ def _ensure_channel_reaches(draft: Draft) -> Wait | None:
         return Wait(f"{changed}. {dry_start.UNDER_WAY}")
     if standing := preflight.blocking(preflight.dry_start_findings(draft)):
         dry_start.repeat_dry_start(draft, draft.status.broker_ids, draft.status.cluster_id or "", standing)
+        requeue_after = SOON if dry_start.is_running(draft) else SLOW
         first = standing[0]
         fix = first.fix
         if first.code in (Code.CHANNEL_UNKNOWN, Code.DRY_START_OVERLAY_LOST):
@@ -325,7 +339,7 @@ def _ensure_channel_reaches(draft: Draft) -> Wait | None:
                 "or roll back (spec.target ZooKeeper) and start again"
             )
         message = f"{changed}: {first.code} on {first.object}: {first.reason}. {fix}"
-        return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+        return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=requeue_after)
     channel.record_proof(draft)
     return None
 

@@ -19,6 +19,7 @@ from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
 from kraftbridge.phases import (
     certificates,
+    dry_starting,
     expired,
     gates,
     guards,
@@ -28,6 +29,8 @@ from kraftbridge.phases import (
     metadata_version,
     originals,
     presented,
+    rehearsing,
+    removing,
     rests,
     rollback,
     shared_settings,
@@ -108,7 +111,10 @@ def _take_step(draft: Draft) -> Outcome:
     healing.track(draft)
     rollback.track_controller_views(draft)
     restarts.track_unavailability(draft)
+    removing.track_removals(draft)
     verifying.follow_unreleased(draft)
+    dry_starting.follow_dry_start(draft)
+    rehearsing.drop_unawaited(draft)
     metadata_version.track(draft)
     shared_settings.track(draft)
     certificates.track(draft)

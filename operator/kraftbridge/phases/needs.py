@@ -12,7 +12,7 @@ from typing import Final
 
 from kraftbridge.models.phase import Part, Phase
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.phases import shared_settings
+from kraftbridge.phases import dry_starting, shared_settings
 from kraftbridge.phases.gates import is_slow
 from kraftbridge.phases.nodes.comparing import comparison_is_due
 from kraftbridge.phases.rollback import without_controller
@@ -20,8 +20,13 @@ from kraftbridge.phases.rollback import without_controller
 
 def needs(status: MigrationStatus, now: datetime) -> frozenset[Part]:
     """Return the parts to observe for a step in this status."""
-    wanted = status.phase.row.needs
+    wanted = status.phase.row.needs | _of_runs(status)
     return frozenset(part for part in wanted if part not in _EXISTS or _EXISTS[part](status, now))
+
+
+def _of_runs(status: MigrationStatus) -> frozenset[Part]:
+    """Return the part that shows runs which are being removed, in whatever phase."""
+    return frozenset({Part.RUNS_LEFT} if status.retired_runs else ())
 
 
 def _answering(status: MigrationStatus, _now: datetime) -> bool:
@@ -44,11 +49,6 @@ def _archive(status: MigrationStatus, _now: datetime) -> bool:
     return healing is not None and bool(healing.archive) and healing.archived_at is None
 
 
-def _dry_start(status: MigrationStatus, _now: datetime) -> bool:
-    # Once brokers restart, a dry start looks only at what somebody changed.
-    return not status.phase.row.changes_brokers or any(template.change is not None for template in status.templates)
-
-
 _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.CONTROLLERS: lambda status, _: status.controllers is not None,
     Part.CONTROLLER_FEATURES: lambda status, _: status.controllers is not None,
@@ -60,7 +60,7 @@ _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.REDUNDANCY: _restarting,
     Part.CANARY_BY_BROKER: _canary,
     Part.SURVEY: lambda status, _: status.phase is Phase.PREFLIGHT or shared_settings.are_due(status),
-    Part.DRY_START: _dry_start,
+    Part.DRY_START: lambda status, _: dry_starting.is_awaited(status),
     Part.RUN: lambda status, _: bool(status.verifications),
     Part.CLUES: is_slow,
     Part.ARCHIVE: _archive,

@@ -6,18 +6,18 @@ from datetime import timedelta
 from typing import Final
 
 from kraftbridge.models.decision import (
-    CollectRehearsal,
+    CollectRun,
     EventReason,
     EventType,
-    FenceRehearsal,
-    LaunchRehearsal,
-    RemoveRehearsal,
+    FenceRun,
+    LaunchRun,
 )
 from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, RehearsalState, Unobserved
+from kraftbridge.models.phase import Part
 from kraftbridge.models.rehearsal import RehearsalResult, RehearsalVerdict
 from kraftbridge.models.report import Difference
+from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.status import (
-    UID_LENGTH,
     RehearsalRunStatus,
     RehearsalStatus,
     RehearsedLoss,
@@ -26,6 +26,7 @@ from kraftbridge.models.status import (
 )
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.observed import because
+from kraftbridge.phases.removing import remove_run
 
 REPEAT_AFTER: Final = timedelta(seconds=60)
 """Least pause before a rehearsal that closes the gate is repeated: somebody may have mended the tree."""
@@ -46,7 +47,7 @@ def ensure_rehearsal(draft: Draft, *, blocking: bool, ages: bool = True) -> Wait
     record = draft.status.rehearsal or RehearsalStatus()
     if not draft.spec.rehearsal.enabled:
         if record.running is not None:
-            draft.act(RemoveRehearsal(record.running.run_id, keep_report=False))
+            remove_run(draft, RunKind.REHEARSAL, record.running.run_id, keep_report=False)
             draft.update(rehearsal=record.model_copy(update={"running": None}))
         return None
     state = draft.observation.rehearsal
@@ -58,14 +59,23 @@ def ensure_rehearsal(draft: Draft, *, blocking: bool, ages: bool = True) -> Wait
         return None
     number = record.count + 1
     run = RehearsalRunStatus(
-        run_id=f"{draft.identity.name[:30]}-{draft.identity.uid[:UID_LENGTH]}-rehearsal-{number}",
+        run_id=RUNS[RunKind.REHEARSAL].run_id(draft.identity.name, draft.identity.uid, number),
         digest=state.fingerprint,
         launched_at=draft.now,
     )
     draft.update(rehearsal=record.model_copy(update={"running": run, "count": number}))
-    draft.act(LaunchRehearsal(run.run_id))
+    draft.act(LaunchRun(RunKind.REHEARSAL, run.run_id))
     draft.tell(EventReason.REHEARSAL_STARTED, f"Rehearsal {run.run_id} launched")
     return _wait(f"rehearsal {run.run_id} is being launched")
+
+
+def drop_unawaited(draft: Draft) -> None:
+    """Remove the rehearsal that runs once no phase waits for it any more."""
+    record = draft.status.rehearsal
+    if record is None or record.running is None or Part.REHEARSAL in draft.status.phase.row.needs:
+        return
+    remove_run(draft, RunKind.REHEARSAL, record.running.run_id, keep_report=False)
+    draft.update(rehearsal=record.model_copy(update={"running": None}))
 
 
 def _is_due(step: StepContext, record: RehearsalStatus, fingerprint: str, *, blocking: bool, ages: bool) -> bool:
@@ -87,20 +97,21 @@ def _follow(draft: Draft, record: RehearsalStatus, running: RehearsalRunStatus, 
         return _wait(f"rehearsal {name} has not been seen yet")
     if run.progress is RehearsalProgress.FINISHED:
         return _record(draft, record, running, run)
-    limit = draft.spec.rehearsal.timeout_seconds
+    limit = RUNS[RunKind.REHEARSAL].limit(draft.spec)
     if run.progress is RehearsalProgress.CANNOT_START:
         return _give_up(draft, record, running, f"its pod does not start: {run.message}")
-    if draft.now > running.launched_at + timedelta(seconds=limit):
-        return _give_up(draft, record, running, f"no result within {limit} s, last state {run.progress} {run.message}")
+    if draft.now > running.launched_at + limit:
+        words = f"no result within {limit.total_seconds():.0f} s, last state {run.progress} {run.message}"
+        return _give_up(draft, record, running, words)
     match run.progress:
         case RehearsalProgress.MISSING:
-            draft.act(LaunchRehearsal(name))
+            draft.act(LaunchRun(RunKind.REHEARSAL, name))
             return _wait(f"rehearsal {name} is being created")
         case RehearsalProgress.UNFENCED:
-            draft.act(FenceRehearsal(name))
+            draft.act(FenceRun(RunKind.REHEARSAL, name))
             return _wait(f"rehearsal {name} has read the tree; its pod is being closed before Kafka starts in it")
         case RehearsalProgress.ENDED:
-            draft.act(CollectRehearsal(name, run.pod))
+            draft.act(CollectRun(RunKind.REHEARSAL, name))
             return _wait(f"the result of rehearsal {name} is being collected")
         case RehearsalProgress.READING:
             return _wait(f"rehearsal {name} reads the tree{because(run.message)}")
@@ -184,9 +195,9 @@ def _end(
         }
     )
     draft.update(rehearsal=ended)
-    draft.act(RemoveRehearsal(running.run_id, keep_report=True))
+    remove_run(draft, RunKind.REHEARSAL, running.run_id, keep_report=True)
     if record.run_id:
-        draft.act(RemoveRehearsal(record.run_id, keep_report=False))
+        remove_run(draft, RunKind.REHEARSAL, record.run_id, keep_report=False)
     kind = EventType.NORMAL if verdict is RehearsalVerdict.WORKS else EventType.WARNING
     draft.tell(EventReason.REHEARSAL_ENDED, f"Rehearsal {running.run_id}: {verdict}; {ended.reason}", kind)
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+from kraftbridge.constants import UID_LENGTH
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Reason, Status
 from kraftbridge.models.decision import ApplyControllers, EventReason, EventType
 from kraftbridge.models.observation import ControllersWorkload, Renamed, StatefulSetState, ZooKeeperState
 from kraftbridge.models.status import (
-    UID_LENGTH,
     FindingStatus,
     RecordedObjects,
     RecordedStatefulSet,

@@ -11,17 +11,18 @@ from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import (
     EventReason,
     EventType,
-    LaunchVerification,
-    ReleaseVerification,
-    RemoveVerification,
+    LaunchRun,
+    ReleaseRun,
 )
 from kraftbridge.models.observation import RunState, Unobserved, VerificationRun
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
-from kraftbridge.models.status import FORECAST, KeptCopy, VerificationStatus, WaitKind
+from kraftbridge.models.runs import RUNS, RunKind
+from kraftbridge.models.status import FORECAST, VerificationStatus, WaitKind
 from kraftbridge.phases import healing, keeping
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.observed import because, preceded
+from kraftbridge.phases.removing import remove_run
 from kraftbridge.phases.subject import changed_parts, subject_of
 
 RETRY_AFTER = timedelta(seconds=20)
@@ -68,9 +69,9 @@ def ensure_armed(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> W
         return _inconclusive(message, tries)
     if record.ready_at is not None:
         return None
-    deadline = draft.spec.verification.deadline_seconds
-    if draft.now - record.launched_at > timedelta(seconds=deadline):
-        _give_up(draft, record, f"not ready within {deadline} s")
+    limit = RUNS[RunKind.VERIFICATION].limit(draft.spec)
+    if draft.now - record.launched_at > limit:
+        _give_up(draft, record, f"not ready within {limit.total_seconds():.0f} s")
     run = _seen_run(draft, record)
     trouble = "" if run is None else run.message
     return _wait(f"verification {record.run_id} is starting{because(trouble)}")
@@ -262,10 +263,10 @@ def _follow(draft: Draft, record: VerificationStatus) -> Wait:
             _give_up(draft, record, run.message)
             return _wait(f"verification {record.run_id} cannot start: {run.message}")
         case _ if draft.now > _deadline(draft, record):
-            limit = draft.spec.verification.deadline_seconds
-            reason = f"no verdict within {limit} s, last state {run.state}: {run.message}"
+            limit = RUNS[RunKind.VERIFICATION].limit(draft.spec)
+            reason = f"no verdict within {limit.total_seconds():.0f} s, last state {run.state}: {run.message}"
             _finish(draft, record, None, reason)
-            draft.act(RemoveVerification(record.run_id, keep_report=True))
+            remove_run(draft, RunKind.VERIFICATION, record.run_id, keep_report=True)
             return _wait(f"verification {record.run_id} passed its deadline")
         case RunState.ARMED:
             _release(draft, record.model_copy(update={"ready_at": record.ready_at or draft.now}))
@@ -292,12 +293,12 @@ def _deadline(step: StepContext, record: VerificationStatus) -> datetime:
     if record.profile is Profile.COPY and record.ready_at is not None:
         # A watch of the tree waits for the takeover as long as that takes; its comparison does not.
         begun = record.released_at or step.now
-    return begun + timedelta(seconds=step.spec.verification.deadline_seconds)
+    return begun + RUNS[RunKind.VERIFICATION].limit(step.spec)
 
 
 def _release(draft: Draft, record: VerificationStatus) -> None:
     """Release a run; a lost release is repeated, and the verdict's age counts from the first one."""
-    draft.act(ReleaseVerification(record.run_id))
+    draft.act(ReleaseRun(RunKind.VERIFICATION, record.run_id))
     if record.released_at is None:
         _replace(draft, record.model_copy(update={"released_at": draft.now, "subject": subject_of(draft)}))
 
@@ -364,7 +365,8 @@ def _launch(
             # One run at a time is looked after: ``MigrationStatus.followed_run``.
             _drop(draft, other, "given up: another gate needs its place")
     number = draft.status.verification_count + 1
-    run_id = f"{draft.identity.name[:30]}-{draft.identity.uid[:8]}-{number}"
+    row = RUNS[RunKind.VERIFICATION]
+    run_id = row.run_id(draft.identity.name, draft.identity.uid, number)
     record = VerificationStatus(
         run_id=run_id,
         profile=profile,
@@ -372,15 +374,15 @@ def _launch(
         purpose=purpose,
         generation=draft.identity.generation,
         launched_at=draft.now,
-        report=f"{run_id}-verification",
+        report=row.report(run_id),
     )
     kept = [*draft.status.verifications, record]
     for run in kept[: -draft.spec.verification.keep_runs]:
         if run is not beside and not _is_kept(draft, run):
             kept.remove(run)
-            draft.act(RemoveVerification(run.run_id, keep_report=False))
+            remove_run(draft, RunKind.VERIFICATION, run.run_id, keep_report=False)
     draft.update(verifications=tuple(kept), verification_count=number)
-    draft.act(LaunchVerification(run_id, profile, gate, _compared_copy(draft, record)))
+    draft.act(LaunchRun(RunKind.VERIFICATION, run_id))
     message = f"Verification {run_id} ({profile}) for the gate of {gate} launched{because(why)}"
     draft.tell(EventReason.VERIFICATION_STARTED, message)
 
@@ -405,22 +407,18 @@ def _is_kept(step: StepContext, record: VerificationStatus) -> bool:
 
 def _relaunch(draft: Draft, record: VerificationStatus) -> None:
     """Repeat a launch that an interruption lost; the run's name makes it the same run."""
-    draft.act(LaunchVerification(record.run_id, record.profile, record.gate, _compared_copy(draft, record)))
-
-
-def _compared_copy(step: StepContext, record: VerificationStatus) -> KeptCopy | None:
-    return step.status.kept_copy if record.is_forecast else None
+    draft.act(LaunchRun(RunKind.VERIFICATION, record.run_id))
 
 
 def _give_up(draft: Draft, record: VerificationStatus, reason: str) -> None:
     """End a run that will never start: its pods would wait for ever, and the next one uses the current spec."""
-    draft.act(RemoveVerification(record.run_id, keep_report=True))
+    remove_run(draft, RunKind.VERIFICATION, record.run_id, keep_report=True)
     _finish(draft, record, None, reason)
 
 
 def _drop(draft: Draft, record: VerificationStatus, reason: str) -> None:
     """End a run that no gate needs, with its report."""
-    draft.act(RemoveVerification(record.run_id, keep_report=False))
+    remove_run(draft, RunKind.VERIFICATION, record.run_id, keep_report=False)
     _finish(draft, record, None, reason)
 
 
@@ -429,7 +427,7 @@ def _finish(draft: Draft, record: VerificationStatus, verdict: Verdict | None, r
     _replace(draft, done)
     if verdict is not None:
         # The application of a run without a verdict stays, because its driver's log says why.
-        draft.act(RemoveVerification(record.run_id, keep_report=True))
+        remove_run(draft, RunKind.VERIFICATION, record.run_id, keep_report=True)
     if record.is_forecast:
         return  # it says what a copy lacks, and nothing about what runs
     message = f"Verification {record.run_id} ({record.profile}): {verdict or 'no verdict'}{because(reason)}"

@@ -19,7 +19,7 @@ from kraftbridge.models.status import ChannelStatus, MigrationStatus, with_chann
 from kraftbridge.phases.draft import Identity
 from kraftbridge.plugin.redaction import Redactor
 from kraftbridge.plugin.session import Migration, PluginError
-from kraftbridge.services.dry_starts import channels_of
+from kraftbridge.services.dry_start_inputs import channels_of
 from kraftbridge.services.facts import Facts
 from kraftbridge.storage.ports import KubernetesPort
 

@@ -1,5 +1,6 @@
-"""The probe of a dry start's fence, and the first init container of every copy.
+"""The probe of a fence: what it reaches outside must not be reached inside, before anything of the user's starts there.
 
+A dry start runs it as a pod of its own, and as the first init container of every copy; a rehearsal runs it in its pod.
 With ``--closed`` it succeeds only when no address can be reached in two consecutive rounds.
 With ``--agent`` it then provides the agent's files.
 """
@@ -64,15 +65,20 @@ def reached_after(addresses: Sequence[str], within_seconds: float) -> list[str]:
         return []
     deadline = time.monotonic() + within_seconds
     quiet = 0
-    with ThreadPoolExecutor(max_workers=min(32, len(addresses))) as pool:
-        while True:
-            reached = [a for a, open_ in zip(addresses, pool.map(connects, addresses), strict=True) if open_]
-            if reached and time.monotonic() > deadline:
-                return reached
-            quiet = 0 if reached else quiet + 1
-            if quiet >= _ROUNDS:
-                return []
-            time.sleep(_PAUSE_SECONDS)
+    while True:
+        reached = reachable(addresses)
+        if reached and time.monotonic() > deadline:
+            return reached
+        quiet = 0 if reached else quiet + 1
+        if quiet >= _ROUNDS:
+            return []
+        time.sleep(_PAUSE_SECONDS)
+
+
+def reachable(addresses: Sequence[str]) -> list[str]:
+    """Return those of the addresses that can be reached now."""
+    with ThreadPoolExecutor(max_workers=min(32, max(1, len(addresses)))) as pool:
+        return [a for a, open_ in zip(addresses, pool.map(connects, addresses), strict=True) if open_]
 
 
 def connects(address: str) -> bool:

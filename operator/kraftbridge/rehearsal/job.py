@@ -1,9 +1,10 @@
-"""`python -m kraftbridge.rehearsal.job read|run`: the two containers of a rehearsal's pod that run this package.
+"""`python -m kraftbridge.rehearsal.job read|fence|run`: the containers of a rehearsal's pod that run this package.
 
-`read` is the init container: it dumps the tree while ZooKeeper can be reached.
+`read` is the first init container: it dumps the tree while ZooKeeper can be reached.
 When it has ended, the operator isolates the pod with a NetworkPolicy.
-`run` starts Kafka only when none of the earlier addresses can be reached any more.
-It writes its result into its log, because an isolated pod has no other way out.
+`fence`, the second one, ends well only when none of the earlier addresses can be reached any more,
+so no container of Kafka's image starts before that.
+`run` rehearses, and writes its result into its log, because an isolated pod has no other way out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,8 +39,9 @@ from kraftbridge.models.rehearsal import (
     RehearsalResult,
     RehearsalVerdict,
 )
+from kraftbridge.pods.fence import EXIT_REACHED, reachable, reached_after
 from kraftbridge.rehearsal.page import render_page
-from kraftbridge.rehearsal.pod import RUNNER, STOP, PodProcesses, await_fence
+from kraftbridge.rehearsal.pod import RUNNER, STOP, PodProcesses
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse_with
 
 logger = logging.getLogger("kraftbridge.rehearsal")
@@ -49,24 +51,24 @@ FENCE_SECONDS: Final = 120.0
 _ADDRESSES: Final = "addresses.json"
 _DUMP: Final = "tree.jsonl.gz"
 _RUNNER: Final = "runner.sh"
-_CONNECT_SECONDS: Final = 2.0
 _MAXIMUM_CHARACTERS: Final = 180_000
 """Size limit of both lines together: the API server gives the operator 256 KiB of a log."""
 _SAMPLES: Final = 500
-Address = tuple[str, int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one of the two containers and return its exit code. `run` always writes a result."""
+    """Run one of the containers and return its exit code. `run` always writes a result."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     parser = argparse.ArgumentParser(prog="python -m kraftbridge.rehearsal.job", description=__doc__)
-    parser.add_argument("part", choices=("read", "run"))
+    parser.add_argument("part", choices=("read", "fence", "run"))
     parser.add_argument("--request", type=Path, required=True, metavar="DIRECTORY", help="the mounted ConfigMap")
     parser.add_argument("--work", type=Path, required=True, metavar="DIRECTORY", help="the volume of all containers")
     options = parser.parse_args(arguments)
     if options.part == "run":
         return run(options.request, options.work)
+    if options.part == "fence":
+        return prove_fence(options.work)
     try:
         read(options.request, options.work)
     except (MetadataError, RehearsalError, OSError, ValidationError) as error:
@@ -89,11 +91,29 @@ def read(request_directory: Path, work: Path) -> None:
     with ZooKeeperReader(request.zookeeper) as reader:
         znodes, unread = write_dump(reader.walk(), work / _DUMP, "")
     logger.info("%d znodes are in the copy, %d could not be read", znodes, unread)
-    reached = list(reachable(request))
+    reached = reached_outside(request)
     if not reached:
         raise RehearsalError("none of ZooKeeper's addresses answers a connection, so a fence could not be proven")
     (work / _ADDRESSES).write_text(json.dumps(reached))
     (work / _RUNNER).write_text(RUNNER)
+
+
+def prove_fence(work: Path) -> int:
+    """Wait until nothing can be reached that was reached before; else write a result that says what still is."""
+    addresses: list[str] = json.loads((work / _ADDRESSES).read_text())
+    logger.info("waiting until none of %d addresses answers", len(addresses))
+    reached = reached_after(addresses, FENCE_SECONDS)
+    if addresses and not reached:
+        logger.info("nothing can be reached; Kafka may start")
+        return 0
+    words = (
+        f"egress is open: {', '.join(reached)} still answers after {FENCE_SECONDS:.0f} s, "
+        "so no controller was started; use a network plugin that enforces NetworkPolicies"
+    )
+    if not addresses:
+        words = "no address to prove the fence with, so no controller was started"
+    _tell(_without_verdict(words, datetime.now(UTC)))
+    return EXIT_REACHED
 
 
 def run(
@@ -115,10 +135,6 @@ def run(
 
 def _rehearse(request_directory: Path, work: Path) -> RehearsalResult:
     request = _request(request_directory)
-    addresses = [(host, port) for host, port in json.loads((work / _ADDRESSES).read_text())]
-    logger.info("waiting until none of %d addresses answers", len(addresses))
-    await_fence(addresses, FENCE_SECONDS)
-    logger.info("nothing can be reached; Kafka starts")
     settings = dict(javaproperties.loads((request_directory / PROPERTIES_KEY).read_text(encoding="utf-8")))
     if request.listener_path is not None:
         with suppress(FileNotFoundError):
@@ -145,32 +161,33 @@ def _request(directory: Path) -> RehearsalRequest:
     return RehearsalRequest.model_validate_json((directory / REQUEST_KEY).read_text(encoding="utf-8"))
 
 
-def reachable(request: RehearsalRequest) -> Iterator[Address]:
-    """Yield the reachable addresses of ZooKeeper, brokers and API server; none if ZooKeeper is not reachable."""
-    zookeeper = list(_open(_hosts(request.zookeeper.connect.partition("/")[0])))
+def reached_outside(request: RehearsalRequest) -> list[str]:
+    """Return the addresses of ZooKeeper, brokers and API server that are reached; none if ZooKeeper is not.
+
+    They are what the fence must close: an address that did not answer before would prove nothing.
+    """
+    zookeeper = reachable(_addresses(request.zookeeper.connect.partition("/")[0]))
     if not zookeeper:
-        return
-    yield from zookeeper
-    yield from _open(_hosts(request.bootstrap_servers))
+        return []
+    others = _addresses(request.bootstrap_servers)
     if server := os.environ.get("KUBERNETES_SERVICE_HOST"):
-        yield from _open([(server, int(os.environ.get("KUBERNETES_SERVICE_PORT", "443")))])
+        others += _addresses(f"{server}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}")
+    return list(dict.fromkeys([*zookeeper, *reachable(others)]))
 
 
-def _hosts(text: str) -> Iterator[Address]:
-    for entry in text.split(","):
+def _addresses(hosts: str) -> list[str]:
+    """Return every address that a list of ``host:port`` resolves to, as ``ip:port``."""
+    addresses: dict[str, None] = {}
+    for entry in hosts.split(","):
         host, _, port = entry.strip().rpartition(":")
-        yield host.strip("[]"), int(port)
-
-
-def _open(hosts: Sequence[Address] | Iterator[Address]) -> Iterator[Address]:
-    for host, port in hosts:
         with suppress(OSError):
-            for address in dict.fromkeys(
-                info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            ):
-                with suppress(OSError):
-                    socket.create_connection((str(address), port), _CONNECT_SECONDS).close()
-                    yield str(address), port
+            answers = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+            addresses |= {f"{_bracketed(str(answer[4][0]))}:{port}": None for answer in answers}
+    return list(addresses)
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
 
 
 def _without_verdict(reason: str, started: datetime) -> RehearsalResult:

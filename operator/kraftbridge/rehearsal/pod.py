@@ -6,7 +6,6 @@ The containers share the pod's network namespace, so every port is a loopback po
 from __future__ import annotations
 
 import shlex
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,7 +32,6 @@ _STOP_SECONDS: Final = 20.0
 _PAUSE_SECONDS: Final = 0.1
 _NOT_THE_IMAGES: Final = ("KAFKA_OPTS", "KAFKA_GC_LOG_OPTS", "JMX_PORT", "KAFKA_DEBUG")
 """Variables with which an image's own agents and ports would collide: both processes share the pod's network."""
-_CONNECT_SECONDS: Final = 2.0
 
 RUNNER: Final = (
     """set -u
@@ -123,37 +121,3 @@ class PodProcesses:
         deadline = time.monotonic() + _STOP_SECONDS
         while any(self.exit_code(name) is None for name in self._started) and time.monotonic() < deadline:
             time.sleep(_PAUSE_SECONDS)
-
-
-def await_fence(addresses: Sequence[tuple[str, int]], timeout_seconds: float) -> None:
-    """Wait until no address accepts a connection. Kafka must not start earlier.
-
-    Parameters
-    ----------
-    addresses
-        Addresses and ports that answered before the isolation: those of ZooKeeper and of the API server.
-
-    Raises
-    ------
-    RehearsalError
-        An address still answers, so the network plugin does not enforce NetworkPolicies.
-    """
-    if not addresses:
-        raise RehearsalError("no address to probe the fence with: the dump must name ZooKeeper's addresses")
-    deadline = time.monotonic() + timeout_seconds
-    while open_ := [f"{host}:{port}" for host, port in addresses if _answers(host, port)]:
-        if time.monotonic() > deadline:
-            raise RehearsalError(
-                f"egress is open: {', '.join(open_)} still answers after {timeout_seconds:.0f} s, "
-                "so no controller was started; "
-                "use a network plugin that enforces NetworkPolicies"
-            )
-        time.sleep(_PAUSE_SECONDS)
-
-
-def _answers(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port), _CONNECT_SECONDS).close()
-    except OSError:
-        return False
-    return True

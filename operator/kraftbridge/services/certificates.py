@@ -16,13 +16,14 @@ from datetime import datetime
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from kraftbridge.builders import names
+from kraftbridge.constants import UID_LENGTH
 from kraftbridge.exceptions import ActionRefusedError, ConflictError
 from kraftbridge.listener import authority as own
 from kraftbridge.listener import logins
 from kraftbridge.models.issued import IssuedListener, IssuedSecret
 from kraftbridge.models.objects import section
 from kraftbridge.models.spec import ListenerSpec, MigrationSpec
-from kraftbridge.models.status import UID_LENGTH, MigrationStatus, controllers_name
+from kraftbridge.models.status import MigrationStatus, controllers_name
 from kraftbridge.phases.draft import Identity
 from kraftbridge.pods.credentials import (
     LOGIN,

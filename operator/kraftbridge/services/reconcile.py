@@ -41,8 +41,9 @@ from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.machine import decide
 from kraftbridge.services import metrics
 from kraftbridge.services.act import removal
-from kraftbridge.services.act.actuator import Actuator, Step
+from kraftbridge.services.act.actuator import Actuator
 from kraftbridge.services.act.checked import CheckedKubernetes, tried_again
+from kraftbridge.services.act.step import Step
 from kraftbridge.services.clients import ClusterClients, credentials_version, open_clients
 from kraftbridge.services.dry_starts import DryStarter, DryStarts
 from kraftbridge.services.facts import Facts
@@ -101,7 +102,7 @@ class Reconciler:
         self._leases = Leases(kubernetes, settings.instance)
         self._reads = ReadOnce(kubernetes)
         self._facts = Facts(self._reads, settings)
-        self._dry_starts = dry_starts or DryStarts(kubernetes, settings, self._facts)
+        self._dry_starts = dry_starts or DryStarts(settings, self._facts)
         self._observers = {
             lane: Observer(self._reads, pool, settings, self._leases, self._facts, self._dry_starts)
             for lane, pool in self._pools.items()
@@ -157,7 +158,6 @@ class Reconciler:
         self._memories.pop(uid, None)
         self._lanes.pop(uid, None)
         self._facts.forget(uid)
-        self._dry_starts.forget(uid)
         self.rolls.forget(uid)
         self._disconnect(uid)
 

@@ -14,6 +14,7 @@ from tests.chart.conftest import CHART
 from tests.support.observations import spec_document
 
 from kraftbridge.builders import verification
+from kraftbridge.constants import RBAC_API_VERSION
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import MigrationSpec, Runner
@@ -156,7 +157,7 @@ def test_only_a_driver_with_executors_may_create_and_watch_pods(cluster: Cluster
 def test_the_operator_cannot_grant_what_it_does_not_have(cluster: Cluster) -> None:
     rule = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
     role = {
-        "apiVersion": verification.RBAC_API_VERSION,
+        "apiVersion": RBAC_API_VERSION,
         "kind": "Role",
         "metadata": {"name": "more", "namespace": NAMESPACE},
         "rules": [rule],

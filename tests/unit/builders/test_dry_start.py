@@ -195,7 +195,7 @@ def test_a_copy_waits_for_inspection_and_ends_by_itself(pod: dict[str, Any]) -> 
 def test_host_name_and_pod_name_end_in_the_ordinal(pod: dict[str, Any]) -> None:
     assert pod["spec"]["hostname"] == "kafka-1"
     assert pod["spec"]["subdomain"] == "kafka-headless"
-    assert pod["metadata"]["name"] == copy_name(EACH.key, "r1") == "kafka-dry-r1-zookeeper-1"
+    assert pod["metadata"]["name"] == copy_name(EACH.key, "r1") == "kafka-dry-38edd8-zookeeper-1"
 
 
 def test_every_volume_but_those_that_kubernetes_renders_is_an_empty_directory(pod: dict[str, Any]) -> None:

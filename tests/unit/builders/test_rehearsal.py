@@ -62,14 +62,23 @@ def test_everything_is_in_memory_and_secrets_reach_our_containers_only() -> None
     assert set(volumes) == {"work", "request", "zookeeper", "password-encoder", "listener"}
     for container in containers():
         mounted = {m["name"] for m in container["volumeMounts"]}
-        ours = container["image"] == "verifier:1"
-        assert mounted == (set(volumes) if ours else {"work"}), container["name"]
+        reads = container["name"] in {"read", "rehearsal"}
+        tries_the_fence = container["name"] == "fence"
+        expected = set(volumes) if reads else {"work", "request"} if tries_the_fence else {"work"}
+        assert mounted == expected, container["name"]
+
+
+def test_no_container_of_kafkas_image_starts_before_the_fence_is_proven() -> None:
+    """Kubernetes starts the init containers one after another, and the others once all of them have ended well."""
+    steps = [(c["name"], c["image"], c["command"][3]) for c in pod()["initContainers"]]
+    assert steps == [("read", "verifier:1", "read"), ("fence", "verifier:1", "fence")]
 
 
 def test_kafka_runs_in_the_controllers_image_and_waits_to_be_told() -> None:
     images = {c["name"]: c["image"] for c in containers()}
     assert images == {
         "read": "verifier:1",
+        "fence": "verifier:1",
         "rehearsal": "verifier:1",
         "zookeeper": spec().controllers.image,
         "controller": spec().controllers.image,

@@ -33,7 +33,7 @@ from kraftbridge.models.decision import (
     ConfigureBrokers,
     Decision,
     HoldLease,
-    LaunchVerification,
+    LaunchRun,
     ReleaseStatefulSet,
     RemoveControllerClaim,
     RestartPod,
@@ -122,7 +122,7 @@ def test_over_other_claims_no_statefulset_is_created(phase: Phase, claims: dict[
     """Its controller would make blank volumes, or take one that holds who knows what."""
     decision = without(open_gate(phase), claims=claims).decide()
     majority = len(claims) < 2
-    assert [a for a in done(decision.actions) if not isinstance(a, LaunchVerification)] == []
+    assert [a for a in done(decision.actions) if not isinstance(a, LaunchRun)] == []
     found = condition(decision.status.conditions, ConditionType.STALLED)
     assert found is not None
     assert (found.status, found.reason) == ("True", Reason.QUORUM_LOST if majority else Reason.FINDINGS)

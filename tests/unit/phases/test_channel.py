@@ -11,10 +11,11 @@ from tests.support.observations import NOW, Situation, broker_set, dry_start_of,
 
 from kraftbridge.copies.dry_start import described
 from kraftbridge.models.conditions import ConditionType, Reason, condition
-from kraftbridge.models.decision import RunDryStart
+from kraftbridge.models.decision import Decision, LaunchRun
 from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase, Target
+from kraftbridge.models.runs import RunKind
 from kraftbridge.models.spec import (
     AcceptedFinding,
     BrokersSpec,
@@ -23,7 +24,7 @@ from kraftbridge.models.spec import (
     PropertiesSource,
     StatefulSetRef,
 )
-from kraftbridge.models.status import ChannelStatus, FindingStatus, with_channel
+from kraftbridge.models.status import ChannelStatus, DryStartRunStatus, FindingStatus, with_channel
 
 BROKERS = open_gate(Phase.PREFLIGHT).spec.brokers
 
@@ -78,6 +79,15 @@ def preflight(
     return case.with_status(channel=channel)
 
 
+def launched(decision: Decision) -> DryStartRunStatus:
+    """Return the dry start that the decision launches."""
+    assert decision.status.dry_start is not None
+    run = decision.status.dry_start.running
+    assert run is not None
+    assert LaunchRun(RunKind.DRY_START, run.run_id) in decision.actions
+    return run
+
+
 def unknown(case: Situation) -> FindingStatus:
     (found,) = [f for f in case.decide().status.findings if f.code == "ChannelUnknown"]
     return found
@@ -89,8 +99,7 @@ def test_the_likely_channel_is_tried_first_and_nothing_is_found_with_it() -> Non
     assert decision.status.findings == ()
     assert not decision.actions
     decision = preflight(state(None)).decide()
-    (action,) = [a for a in decision.actions if isinstance(a, RunDryStart)]
-    assert action.choosing
+    assert launched(decision).choosing
     assert decision.status.findings == (), "what they say of the templates depends on the channel"
     assert "Copies of the brokers' pods" in decision.status.message
 
@@ -205,7 +214,7 @@ def test_without_a_proof_the_gate_stays_closed_whatever_is_accepted(
 def test_a_proof_of_a_former_template_is_none() -> None:
     decision = preflight(state(report({"kafka": ENV}), fingerprint="another"), PROVEN).decide()
     assert decision.status.phase is Phase.PREFLIGHT
-    assert [a for a in decision.actions if isinstance(a, RunDryStart)]
+    assert launched(decision).digest == "another"
 
 
 def test_in_preflight_a_changed_template_may_have_another_channel() -> None:
@@ -238,14 +247,14 @@ def provisioned(dry_start: DryStartState | Unobserved, brokers: BrokersSpec | No
 def test_as_long_as_the_templates_are_those_of_preflight_no_dry_start_is_repeated() -> None:
     decision = provisioned(state(None)).decide()
     assert decision.status.phase is Phase.TAKING_OVER
-    assert not [a for a in decision.actions if isinstance(a, RunDryStart)]
+    assert not [a for a in decision.actions if isinstance(a, LaunchRun)]
 
 
 @pytest.mark.parametrize("brokers", [auto(), ENV])
 def test_a_changed_template_is_judged_before_any_broker_restarts_and_the_channel_stays(brokers: BrokersSpec) -> None:
     decision = provisioned(state(None, fingerprint="other"), brokers).decide()
-    (action,) = [a for a in decision.actions if isinstance(a, RunDryStart)]
-    assert (action.fingerprint, action.choosing) == ("other", False)
+    run = launched(decision)
+    assert (run.digest, run.choosing) == ("other", False)
     assert decision.status.phase is Phase.PROVISIONING_QUORUM
     assert "changed since preflight" in decision.status.message
 

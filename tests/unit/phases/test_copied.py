@@ -11,6 +11,7 @@ from tests.support.observations import (
     RUN_ID,
     Situation,
     gate_record,
+    launched_runs,
     open_gate,
     record,
     rolling,
@@ -20,10 +21,11 @@ from tests.support.observations import (
 )
 
 from kraftbridge.models.conditions import ConditionType, condition
-from kraftbridge.models.decision import LaunchVerification, ReleaseVerification, RemoveVerification, RestartPod
+from kraftbridge.models.decision import ReleaseRun, RemoveRun, RestartPod
 from kraftbridge.models.observation import RunState, VerificationRun
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Profile, Verdict
+from kraftbridge.models.runs import RunKind
 from kraftbridge.models.status import VerificationStatus
 
 SOUND = tuple(record(Profile.ZOOKEEPER, Phase.TAKING_OVER, p) for p in ("entry", "last-broker"))
@@ -31,7 +33,7 @@ LAUNCH = [(Profile.COPY, Phase.DUAL_WRITE)]
 
 
 def launched(situation: Situation) -> list[tuple[Profile, Phase]]:
-    return [(a.profile, a.gate) for a in situation.decide().actions if isinstance(a, LaunchVerification)]
+    return launched_runs(situation.decide())
 
 
 def restarts(situation: Situation) -> list[RestartPod]:
@@ -83,7 +85,7 @@ def test_a_check_that_nothing_waits_for_any_more_does_not_hide_the_watch() -> No
     check = check.model_copy(update={"gate": Phase.TAKING_OVER, "purpose": "last-broker"})
     stuck = open_gate(Phase.TAKING_OVER).with_status(verifications=(SOUND[0], armed, check))
     decision = stuck.observing(run=VerificationRun("demo-check", RunState.ARMED)).decide()
-    assert RemoveVerification("demo-check", keep_report=False) in decision.actions
+    assert RemoveRun(RunKind.VERIFICATION, "demo-check", keep_report=False) in decision.actions
     assert decision.status.followed_run == armed
 
 
@@ -102,7 +104,7 @@ def test_a_watch_may_wait_for_days() -> None:
     assert restarts(before_last(old))
     armed = open_gate(Phase.TAKING_OVER).with_status(verifications=(*SOUND, old))
     decision = armed.observing(run=VerificationRun(RUN_ID, RunState.ARMED)).decide()
-    assert ReleaseVerification(RUN_ID) in decision.actions
+    assert ReleaseRun(RunKind.VERIFICATION, RUN_ID) in decision.actions
     assert decision.status.verifications[-1].finished_at is None
 
 
@@ -204,9 +206,9 @@ def test_the_verdict_about_the_copy_outlives_keep_runs() -> None:
 def test_the_comparison_waits_for_the_mirror() -> None:
     armed = open_gate(Phase.TAKING_OVER).with_status(verifications=(*SOUND, watching()))
     armed = armed.observing(run=VerificationRun(RUN_ID, RunState.ARMED))
-    assert ReleaseVerification(RUN_ID) in armed.decide().actions
+    assert ReleaseRun(RunKind.VERIFICATION, RUN_ID) in armed.decide().actions
     unclaimed = armed.observing(zookeeper=zookeeper(taken_over=False))
-    assert ReleaseVerification(RUN_ID) not in unclaimed.decide().actions
+    assert ReleaseRun(RunKind.VERIFICATION, RUN_ID) not in unclaimed.decide().actions
 
 
 def test_the_session_for_the_next_gate_starts_while_the_copy_is_compared() -> None:
@@ -214,12 +216,12 @@ def test_the_session_for_the_next_gate_starts_while_the_copy_is_compared() -> No
     armed = comparing.observing(run=VerificationRun("demo-copy", RunState.ARMED))
     assert launched(armed) == [(Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)]
     decision = armed.decide()
-    assert not [a for a in decision.actions if isinstance(a, RemoveVerification)]
+    assert not [a for a in decision.actions if isinstance(a, RemoveRun)]
     assert decision.status.followed_run is not None
     assert decision.status.followed_run.run_id == "demo-copy", "the gate waits for it"
     later = armed.after(decision).observing(run=VerificationRun("demo-copy", RunState.RUNNING)).later(1)
     assert launched(later) == []
-    assert not [a for a in later.decide().actions if isinstance(a, RemoveVerification)]
+    assert not [a for a in later.decide().actions if isinstance(a, RemoveRun)]
     copied = decision.status.verifications[-2]
     assert copied.run_id == "demo-copy"
     done = VerificationRun("demo-copy", RunState.FINISHED, verdict=summary(copied))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.support.observations import (
     BROKER_IDS,
+    NOW,
     RUNNING,
     Situation,
     broker_set,
@@ -19,18 +21,20 @@ from tests.support.observations import (
 )
 
 from kraftbridge.models.catalogue import Severity
-from kraftbridge.models.decision import RunDryStart
+from kraftbridge.models.decision import LaunchRun
 from kraftbridge.models.dry_start import (
     ContainerImage,
     CopyOutcome,
     DryStartReport,
+    DryStartStage,
     DryStartState,
     GivenSetting,
     JavaProgram,
 )
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
-from kraftbridge.models.status import FindingStatus
+from kraftbridge.models.runs import RunKind
+from kraftbridge.models.status import DryStartStatus, FindingStatus
 
 FINE = dry_start_of()
 ZOOKEEPER, MIGRATION, KRAFT = BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, BrokerMode.KRAFT
@@ -70,7 +74,7 @@ def test_a_faithful_dry_start_opens_the_gate() -> None:
     decision = situation(FINE).decide()
     assert decision.status.phase is Phase.PROVISIONING_QUORUM
     assert found(situation(FINE)) == {}
-    assert not [a for a in decision.actions if isinstance(a, RunDryStart)]
+    assert not [a for a in decision.actions if isinstance(a, LaunchRun)]
 
 
 @pytest.mark.parametrize("report", [None, DryStartReport("older")])
@@ -78,22 +82,27 @@ def test_without_a_report_of_what_is_there_now_a_dry_start_runs_and_the_gate_wai
     report: DryStartReport | None,
 ) -> None:
     decision = situation(DryStartState("same", report=report)).decide()
-    (action,) = [a for a in decision.actions if isinstance(a, RunDryStart)]
-    assert action.fingerprint == "same"
-    assert dict(action.broker_ids).keys() == {"kafka-0", "kafka-1", "kafka-2"}
+    assert decision.status.dry_start is not None
+    run = decision.status.dry_start.running
+    assert run is not None
+    assert LaunchRun(RunKind.DRY_START, run.run_id) in decision.actions
+    assert (run.digest, run.stage) == ("same", DryStartStage.PROBE)
+    assert run.broker_ids.keys() == {"kafka-0", "kafka-1", "kafka-2"}
     assert decision.status.phase is Phase.PREFLIGHT
     assert "Copies of the brokers' pods" in decision.status.message
 
 
 def test_a_dry_start_under_way_is_awaited_and_not_begun_again() -> None:
-    decision = situation(DryStartState("same", running="same")).decide()
+    case = situation(DryStartState("same"))
+    running = case.decide().status.dry_start
+    decision = case.with_status(dry_start=running).decide()
     assert decision.status.phase is Phase.PREFLIGHT
-    assert not [a for a in decision.actions if isinstance(a, RunDryStart)]
+    assert decision.status.dry_start == running
 
 
 @pytest.mark.parametrize("under_way", [True, False])
 def test_a_blocked_preflight_says_whether_copies_are_still_started(under_way: bool) -> None:
-    state = DryStartState("same", running="same") if under_way else FINE
+    state = DryStartState("same") if under_way else FINE
     case = situation(state).observing(survey=Unobserved("survey", "403"))
     message = case.decide().status.message
     assert "blocking finding" in message
@@ -120,7 +129,7 @@ def test_an_operator_without_dry_starts_says_so_and_begins_none() -> None:
     decision = case.decide()
     assert found(case).keys() == {"DryStartOff"}
     assert decision.status.phase is Phase.PROVISIONING_QUORUM
-    assert not [a for a in decision.actions if isinstance(a, RunDryStart)]
+    assert not [a for a in decision.actions if isinstance(a, LaunchRun)]
 
 
 @pytest.mark.parametrize("issued", ["", "demo-listener-brokers"])
@@ -331,18 +340,18 @@ def test_an_image_that_is_not_known_is_none_that_did_not_move(lost: dict[str, st
 
 
 @pytest.mark.parametrize(
-    ("age", "running", "accepted", "repeated"),
-    [(61.0, "", False, True), (59.0, "", False, False), (61.0, "same", False, False), (61.0, "", True, False)],
+    ("age", "accepted", "repeated"), [(61.0, False, True), (59.0, False, False), (61.0, True, False)]
 )
-def test_copies_are_made_again_while_a_tag_that_moved_blocks(
-    age: float, running: str, accepted: bool, repeated: bool
-) -> None:
-    case = situation(replace(changed(ZOOKEEPER, images=(MOVED,)), age_seconds=age, running=running))
+def test_copies_are_made_again_while_a_tag_that_moved_blocks(age: float, accepted: bool, repeated: bool) -> None:
+    ended = DryStartStatus(count=1, run_id="demo-dry-start-1", digest="same", finished_at=NOW - timedelta(seconds=age))
+    case = situation(changed(ZOOKEEPER, images=(MOVED,))).with_status(dry_start=ended)
     if accepted:
         document = {"accepted": [{"code": "DryStartOtherImage", "object": "*"}]}
         case = case.asking(preflight=type(case.spec.preflight).model_validate(document))
     decision = case.decide()
-    assert [a.fingerprint for a in decision.actions if isinstance(a, RunDryStart)] == ["same"] * repeated
+    assert len([a for a in decision.actions if isinstance(a, LaunchRun)]) == repeated
+    again = case.with_status(dry_start=decision.status.dry_start).decide()
+    assert again.status.dry_start == decision.status.dry_start, "one at a time"
     assert [f.code for f in decision.status.findings] == ["DryStartOtherImage"], "it stands until the next report"
     assert decision.status.phase is (Phase.PROVISIONING_QUORUM if accepted else Phase.PREFLIGHT)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.observations import NOW, RUN_ID, Situation, open_gate, quorum, record, zookeeper
 
 from kraftbridge.models.conditions import ConditionType, condition
-from kraftbridge.models.decision import ArchiveDifferences, LaunchVerification, RestartPod
+from kraftbridge.models.decision import ArchiveDifferences, LaunchRun, RestartPod
 from kraftbridge.models.observation import Archive, MigrationZnode, Unobserved
 from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.report import Profile, Verdict
@@ -145,14 +145,14 @@ def test_verified_again_only_when_the_offset_moves_under_a_newer_epoch() -> None
     same_epoch = after_failover().observing(zookeeper=migration(2, 6_000))
     claimed = after_failover().observing(zookeeper=migration(3, 5_000))
     for early in (same_epoch, claimed):
-        assert not [a for a in early.decide().actions if isinstance(a, LaunchVerification)]
+        assert not [a for a in early.decide().actions if isinstance(a, LaunchRun)]
     seen = claimed.after(claimed.decide())
     assert seen.status.healing is not None
     assert seen.status.healing.resumed_offset == "5000"
     assert seen.decide().status.healing.synced_at is None  # type: ignore[union-attr]
     moved = seen.observing(zookeeper=migration(3, 5_002))
     decision = moved.decide()
-    assert [a for a in decision.actions if isinstance(a, LaunchVerification)]
+    assert [a for a in decision.actions if isinstance(a, LaunchRun)]
     assert decision.status.healing is not None
     assert decision.status.healing.failovers == 1
 
@@ -201,7 +201,7 @@ def test_a_verdict_from_before_a_failover_opens_nothing() -> None:
     situation = open_gate(Phase.DUAL_WRITE).with_status(healings=(healed,))
     decision = situation.decide()
     assert decision.status.phase is Phase.DUAL_WRITE
-    assert [a for a in decision.actions if isinstance(a, LaunchVerification)]
+    assert [a for a in decision.actions if isinstance(a, LaunchRun)]
 
 
 def standing(seconds: float, phase: Phase = Phase.DUAL_WRITE, **changes: Any) -> Situation:

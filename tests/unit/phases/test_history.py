@@ -14,6 +14,7 @@ from tests.support.observations import (
     Situation,
     broker_set,
     controllers_workload,
+    launched_runs,
     open_gate,
     zookeeper,
 )
@@ -25,7 +26,7 @@ from kraftbridge.models.decision import (
     ApplyControllers,
     Decision,
     HoldLease,
-    LaunchVerification,
+    LaunchRun,
     RemoveControllerClaim,
     RestartPod,
     StopControllers,
@@ -248,8 +249,7 @@ def test_after_the_failover_a_verification_decides() -> None:
         decision = written.decide()
         written = written.after(decision)
     assert decision.status.healing is None
-    launched = [a for a in decision.actions if isinstance(a, LaunchVerification)]
-    assert [a.profile for a in launched] == [Profile.DUAL_WRITE]
+    assert [profile for profile, _ in launched_runs(decision)] == [Profile.DUAL_WRITE]
     assert rollback_possible(decision) == ("False", Reason.CONTRADICTS)
     runs = decision.status.verifications
     for verdict, holds in ((Verdict.INCONSISTENT, True), (Verdict.CONSISTENT, False)):
@@ -267,7 +267,7 @@ def test_a_store_that_is_back_is_trusted_after_a_verification() -> None:
     again, _, second = twice(case)
     back = again.after(second).later(5.0).observing(zookeeper=replace(TAKEN_OVER, brokers=()))
     decision = back.decide()
-    assert [type(a) for a in harmful(decision)] == [LaunchVerification]
+    assert [type(a) for a in harmful(decision)] == [LaunchRun]
     assert rollback_possible(decision) == ("False", Reason.CONTRADICTS)
 
 

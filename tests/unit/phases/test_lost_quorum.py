@@ -28,10 +28,10 @@ from kraftbridge.models.decision import (
     Decision,
     HoldLease,
     KeepCopy,
-    LaunchVerification,
+    LaunchRun,
     ReleaseLease,
     RemoveControllerClaim,
-    RemoveVerification,
+    RemoveRun,
     RestartPod,
     StopControllers,
 )
@@ -45,7 +45,7 @@ NO_QUORUM = Unobserved("quorum", "no leader")
 BEHIND = ZooKeeperBehind(
     read_at=NOW - timedelta(seconds=20), partitions=2, partition_names=("orders-0", "orders-7"), topics=1, topic_names=("new",), deleted_topics=0
 )  # fmt: skip
-HARMLESS = (HoldLease, ReleaseLease, LaunchVerification, RemoveVerification, KeepCopy)
+HARMLESS = (HoldLease, ReleaseLease, LaunchRun, RemoveRun, KeepCopy)
 
 
 def claims(lost: int) -> dict[int, str]:
@@ -151,8 +151,8 @@ def test_of_the_voter_that_is_left_a_newer_copy_is_kept_first() -> None:
 def test_what_a_copy_lacks_is_compared_with_zookeeper_and_says_nothing_about_what_runs() -> None:
     lost = without_volumes(Phase.ROLLING_BROKERS)
     first = lost.decide()
-    (launched,) = [a for a in first.actions if isinstance(a, LaunchVerification)]
-    assert launched.kept == lost.status.kept_copy
+    (launched,) = [a for a in first.actions if isinstance(a, LaunchRun)]
+    assert launched.run_id == first.status.verifications[-1].run_id
     record = first.status.verifications[-1]
     assert record.is_forecast
     done = record.model_copy(update={"finished_at": NOW, "verdict": Verdict.INCONSISTENT, "differing": 7})
@@ -237,7 +237,7 @@ def test_a_verdict_from_before_the_restoration_opens_no_gate() -> None:
     fine = open_gate(Phase.DUAL_WRITE)
     decision = fine.with_status(restoration=done).decide()
     assert decision.status.phase is Phase.DUAL_WRITE
-    assert [a for a in decision.actions if isinstance(a, LaunchVerification)]
+    assert [a for a in decision.actions if isinstance(a, LaunchRun)]
     assert fine.decide().status.phase is not Phase.DUAL_WRITE
 
 

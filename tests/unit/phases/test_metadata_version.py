@@ -24,7 +24,7 @@ from tests.support.observations import (
 )
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
-from kraftbridge.models.decision import Decision, EventReason, LaunchVerification, UpdateMetadataVersion
+from kraftbridge.models.decision import Decision, EventReason, LaunchRun, UpdateMetadataVersion
 from kraftbridge.models.metadata_version import FEATURE, Upgrade
 from kraftbridge.models.observation import (
     ActionOutcome,
@@ -173,7 +173,7 @@ def test_validated_then_verified_then_validated_again_then_changed() -> None:
     situation = situation.after(first).observing(feature_answer=accepted(20))
     second = situation.decide()
     assert state_of(second).state is MetadataVersionState.VERIFYING_BEFORE
-    assert [type(a) for a in second.actions] == [LaunchVerification]
+    assert [type(a) for a in second.actions] == [LaunchRun]
     run = second.status.verifications[-1]
     assert (run.profile, run.gate, run.purpose) == (Profile.REPLICAS, Phase.COMPLETED, "metadata-version-1-before")
     released = run.model_copy(update={"released_at": NOW})
@@ -385,5 +385,5 @@ def test_the_verification_belongs_to_its_change() -> None:
     finished = done.after(done.decide()).asking(metadata_version="3.9")
     first = finished.decide()
     decision = finished.after(first).observing(feature_answer=accepted(21, Upgrade.UPGRADE)).decide()
-    assert [type(a) for a in decision.actions] == [LaunchVerification]
+    assert [type(a) for a in decision.actions] == [LaunchRun]
     assert decision.status.verifications[-1].purpose == "metadata-version-2-before"

@@ -35,7 +35,7 @@ from kraftbridge.models.decision import (
     ApplyControllers,
     ConfigureBrokers,
     Decision,
-    LaunchVerification,
+    LaunchRun,
     LockStatefulSet,
     ReleaseStatefulSet,
     RemoveControllerClaim,
@@ -550,7 +550,7 @@ def test_one_operation_at_a_time(situation: Situation) -> None:
         operation = decision.status.operation
         assert operation is not None, "an eviction that is not on record"
         assert evictions == {(operation.pod, operation.pod_uid)}
-    launches = [a for a in decision.actions if isinstance(a, LaunchVerification)]
+    launches = [a for a in decision.actions if isinstance(a, LaunchRun)]
     assert len({a.run_id for a in launches}) <= 1
     modes = {a.mode for a in decision.actions if isinstance(a, ApplyControllers)}
     assert len(modes) <= 1
@@ -612,8 +612,8 @@ def test_a_repeated_step_contradicts_nothing(situation: Situation) -> None:
     if operation is not None and second.status.operation is not None:
         same = (second.status.operation.pod, second.status.operation.pod_uid) == (operation.pod, operation.pod_uid)
         assert same or second.status.operation.started_at >= operation.started_at
-    launched = {a.run_id for a in first.actions if isinstance(a, LaunchVerification)}
-    again = {a.run_id for a in second.actions if isinstance(a, LaunchVerification)}
+    launched = {a.run_id for a in first.actions if isinstance(a, LaunchRun)}
+    again = {a.run_id for a in second.actions if isinstance(a, LaunchRun)}
     assert len(launched | again) <= 2
 
 

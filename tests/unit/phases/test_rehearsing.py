@@ -20,11 +20,11 @@ from tests.support.observations import (
 
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.decision import (
-    CollectRehearsal,
+    CollectRun,
     Decision,
-    FenceRehearsal,
-    LaunchRehearsal,
-    RemoveRehearsal,
+    FenceRun,
+    LaunchRun,
+    RemoveRun,
 )
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, RehearsalState, Unobserved
@@ -39,6 +39,7 @@ from kraftbridge.models.rehearsal import (
     heap_bytes,
 )
 from kraftbridge.models.report import AttributeDifference, Difference, DifferenceState
+from kraftbridge.models.runs import RunKind
 from kraftbridge.models.spec import AcceptedFinding, MigrationSpec, RehearsalSpec
 from kraftbridge.models.status import (
     RehearsalRunStatus,
@@ -100,7 +101,7 @@ def test_nothing_is_rehearsed_where_spec_says_so() -> None:
 def test_preflight_rehearses_before_anything_is_touched() -> None:
     decision = enabled().decide()
     assert decision.status.phase is Phase.PREFLIGHT
-    assert LaunchRehearsal(RUN) in decision.actions
+    assert LaunchRun(RunKind.REHEARSAL, RUN) in decision.actions
     assert decision.status.rehearsal is not None
     assert decision.status.rehearsal.running is not None
     assert not passed(decision)
@@ -116,15 +117,15 @@ def test_it_is_launched_only_with_the_brokers_settings_on_record() -> None:
 @pytest.mark.parametrize(
     ("progress", "action"),
     [
-        (RehearsalProgress.MISSING, LaunchRehearsal(RUN)),
+        (RehearsalProgress.MISSING, LaunchRun(RunKind.REHEARSAL, RUN)),
         (RehearsalProgress.READING, None),
-        (RehearsalProgress.UNFENCED, FenceRehearsal(RUN)),
+        (RehearsalProgress.UNFENCED, FenceRun(RunKind.REHEARSAL, RUN)),
         (RehearsalProgress.RUNNING, None),
-        (RehearsalProgress.ENDED, CollectRehearsal(RUN, "pod-1")),
+        (RehearsalProgress.ENDED, CollectRun(RunKind.REHEARSAL, RUN)),
     ],
 )
 def test_each_step_of_its_pod_is_followed(progress: RehearsalProgress, action: object) -> None:
-    decision = under_way(progress, pod="pod-1").decide()
+    decision = under_way(progress).decide()
     assert decision.actions == (() if action is None else (action,))
     assert decision.status.phase is Phase.PREFLIGHT
     assert not passed(decision)
@@ -138,7 +139,7 @@ def test_a_rehearsal_that_works_opens_the_gate_and_is_on_record() -> None:
     assert (record.verdict, record.copy_seconds, record.sync_seconds) == (RehearsalVerdict.WORKS, 1.5, 1.0)
     assert (record.seconds_without_controller, record.heap_needed_bytes, record.partitions) == (2.75, 128 * MIB, 330)
     assert decision.status.impact.forecast_takeover_milliseconds == 2750
-    assert RemoveRehearsal(RUN, keep_report=True) in decision.actions
+    assert RemoveRun(RunKind.REHEARSAL, RUN, keep_report=True) in decision.actions
     following = case.after(decision).observing(rehearsal=RehearsalState(DIGEST)).decide()
     assert following.status.phase is Phase.PROVISIONING_QUORUM
 
@@ -208,12 +209,12 @@ def test_what_closes_the_gate_is_repeated_a_minute_later_and_stays_visible_meanw
     case = enabled().with_status(rehearsal=rehearsed(RehearsalVerdict.FAILS, seconds_ago=61))
     decision = case.decide()
     second = RUN[:-1] + "2"
-    assert decision.actions == (LaunchRehearsal(second),)
+    assert decision.actions == (LaunchRun(RunKind.REHEARSAL, second),)
     assert blocking(decision) == [("RehearsalFails", "rehearsal")]
     assert decision.requeue_after < timedelta(seconds=1)  # its pod is followed
     state = RehearsalState(DIGEST, RehearsalRun(second, RehearsalProgress.FINISHED, result=result()))
     mended = case.after(decision).observing(rehearsal=state).decide()
-    assert RemoveRehearsal(RUN, keep_report=False) in mended.actions  # the report before
+    assert RemoveRun(RunKind.REHEARSAL, RUN, keep_report=False) in mended.actions  # the report before
     assert case.after(mended).observing(rehearsal=RehearsalState(DIGEST)).decide().status.phase is (
         Phase.PROVISIONING_QUORUM
     )
@@ -236,9 +237,9 @@ def test_it_is_repeated_when_what_it_judged_changed_or_when_it_is_old(phase: Pha
     assert works.decide().status.phase is not phase
     changed = works.observing(rehearsal=RehearsalState("another digest")).decide()
     assert changed.status.phase is phase
-    assert changed.actions == (LaunchRehearsal(RUN[:-1] + "2"),)
+    assert changed.actions == (LaunchRun(RunKind.REHEARSAL, RUN[:-1] + "2"),)
     old = works.with_status(rehearsal=rehearsed(RehearsalVerdict.WORKS, seconds_ago=601)).decide()
-    assert old.actions == (LaunchRehearsal(RUN[:-1] + "2"),)
+    assert old.actions == (LaunchRun(RunKind.REHEARSAL, RUN[:-1] + "2"),)
 
 
 def test_a_verdict_that_fails_before_the_takeover_closes_that_gate_too() -> None:
@@ -273,7 +274,7 @@ def test_a_rehearsal_without_a_result_is_unknown(case: Situation, words: str) ->
     assert record is not None
     assert record.verdict is RehearsalVerdict.UNKNOWN
     assert words in record.reason
-    assert RemoveRehearsal(RUN, keep_report=True) in decision.actions
+    assert RemoveRun(RunKind.REHEARSAL, RUN, keep_report=True) in decision.actions
     following = case.after(decision).observing(rehearsal=RehearsalState(DIGEST)).decide()
     assert blocking(following) == [("RehearsalUnknown", "rehearsal")]
 
@@ -281,7 +282,7 @@ def test_a_rehearsal_without_a_result_is_unknown(case: Situation, words: str) ->
 def test_another_blocking_finding_is_dealt_with_first() -> None:
     case = enabled()
     blind = case.observing(redundancy=Unobserved("topics", "silent")).decide()
-    assert not any(isinstance(a, LaunchRehearsal) for a in blind.actions)
+    assert not any(isinstance(a, LaunchRun) for a in blind.actions)
 
 
 def test_a_heap_that_is_too_small_blocks() -> None:
@@ -348,7 +349,7 @@ def test_a_rehearsal_that_is_launched_or_ends_is_progress() -> None:
 def test_switched_off_while_it_runs_it_is_removed() -> None:
     case = under_way(RehearsalProgress.RUNNING).asking(rehearsal=RehearsalSpec(enabled=False))
     decision = case.decide()
-    assert RemoveRehearsal(RUN, keep_report=False) in decision.actions
+    assert RemoveRun(RunKind.REHEARSAL, RUN, keep_report=False) in decision.actions
     assert decision.status.phase is Phase.PROVISIONING_QUORUM
 
 
@@ -367,7 +368,7 @@ def test_a_result_that_is_collected_late_is_as_old_as_it_is() -> None:
     assert record is not None
     assert record.finished_at == finished
     late = enabled(max_age_seconds=3600).with_status(rehearsal=record)
-    assert [type(a) for a in late.decide().actions] == [LaunchRehearsal]
+    assert [type(a) for a in late.decide().actions] == [LaunchRun]
 
 
 def test_a_quorum_that_waits_for_the_user_rehearses_on_demand_and_not_by_age() -> None:
@@ -376,4 +377,4 @@ def test_a_quorum_that_waits_for_the_user_rehearses_on_demand_and_not_by_age() -
     waiting = enabled(Phase.PROVISIONING_QUORUM, max_age_seconds=600).asking(Target.QUORUM_READY)
     assert waiting.with_status(rehearsal=old).decide().actions == ()
     asked = waiting.with_status(rehearsal=old).observing(rehearsal=RehearsalState("asked again")).decide()
-    assert asked.actions == (LaunchRehearsal(RUN[:-1] + "2"),)
+    assert asked.actions == (LaunchRun(RunKind.REHEARSAL, RUN[:-1] + "2"),)

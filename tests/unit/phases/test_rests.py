@@ -23,7 +23,7 @@ from tests.support.observations import (
 )
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
-from kraftbridge.models.decision import Decision, LaunchVerification
+from kraftbridge.models.decision import Decision, LaunchRun
 from kraftbridge.models.observation import (
     ControllersWorkload,
     RunState,
@@ -63,7 +63,7 @@ class Rest:
     situation: Situation
     moves: bool = True
     verdict: Verdict = Verdict.CONSISTENT
-    launched: list[LaunchVerification] = field(default_factory=list)
+    launched: list[LaunchRun] = field(default_factory=list)
     ready: list[str] = field(default_factory=list)
     """Status of the condition Ready after each step."""
     decision: Decision | None = None
@@ -90,7 +90,7 @@ class Rest:
         self._mirror()
         self._run()
         self.decision = self.situation.decide()
-        self.launched += [action for action in self.decision.actions if isinstance(action, LaunchVerification)]
+        self.launched += [action for action in self.decision.actions if isinstance(action, LaunchRun)]
         self.ready.append(self.said(ConditionType.READY)[0])
         self.situation = self.situation.after(self.decision).later(seconds)
 

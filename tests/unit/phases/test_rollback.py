@@ -37,7 +37,7 @@ from kraftbridge.models.decision import (
     ReleaseStatefulSet,
     RemoveCanary,
     RemoveControllerClaim,
-    RemoveVerification,
+    RemoveRun,
     RestartPod,
     RestoreStatefulSet,
     StopControllers,
@@ -52,6 +52,7 @@ from kraftbridge.models.observation import (
 )
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile, Verdict
+from kraftbridge.models.runs import RunKind
 from kraftbridge.models.spec import ControllerVolumes, RollbackSpec
 from kraftbridge.models.status import (
     CanaryStatus,
@@ -175,10 +176,10 @@ def test_a_run_that_was_armed_for_another_gate_is_given_up() -> None:
     armed = record(Profile.ZOOKEEPER, Phase.TAKING_OVER, "entry", finished=False, released_at=None)
     proved = going_back().status.verifications
     decision = going_back().with_status(verifications=(armed, *proved)).decide()
-    assert RemoveVerification(armed.run_id, keep_report=False) in decision.actions
+    assert RemoveRun(RunKind.VERIFICATION, armed.run_id, keep_report=False) in decision.actions
     assert decision.status.verifications[0].finished_at == NOW
     own = record(Profile.DUAL_WRITE, Phase.ROLLING_BACK, "before-controllers-stop", finished=False)
-    assert RemoveVerification not in kinds(going_back().with_status(verifications=(own,)).decide().actions)
+    assert RemoveRun not in kinds(going_back().with_status(verifications=(own,)).decide().actions)
 
 
 def test_the_controllers_run_on_while_zookeeper_lacks_something() -> None:

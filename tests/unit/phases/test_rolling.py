@@ -19,6 +19,7 @@ from tests.support.observations import (
     cluster,
     controller_metrics,
     controllers_workload,
+    launched_runs,
     open_gate,
     partly_rolled,
     pod,
@@ -34,11 +35,11 @@ from kraftbridge.models.decision import (
     ApplyControllers,
     ConfigureBrokers,
     Decision,
-    LaunchVerification,
+    LaunchRun,
     LockStatefulSet,
     PublishFinalManifest,
     ReleaseStatefulSet,
-    RemoveVerification,
+    RemoveRun,
     RestartPod,
 )
 from kraftbridge.models.observation import (
@@ -52,6 +53,7 @@ from kraftbridge.models.observation import (
 )
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile
+from kraftbridge.models.runs import RunKind
 from kraftbridge.models.status import Operation, OperationKind
 
 ROLLS = [
@@ -307,10 +309,7 @@ def test_what_the_copy_will_read_is_verified_right_before_the_last_broker() -> N
     )
     decision = entry_only.decide()
     assert not restarts(decision)
-    launched = of_kind(decision.actions, LaunchVerification)
-    assert [(a.profile, a.gate) for a in launched if isinstance(a, LaunchVerification)] == [
-        (Profile.ZOOKEEPER, Phase.TAKING_OVER)
-    ]
+    assert launched_runs(decision) == [(Profile.ZOOKEEPER, Phase.TAKING_OVER)]
     old = record(Profile.ZOOKEEPER, Phase.TAKING_OVER, "last-broker", released_at=NOW - timedelta(seconds=601))
     assert not restarts(last.with_status(verifications=(old,)).decide())
 
@@ -334,12 +333,12 @@ def test_a_run_is_launched_ahead_of_time_but_never_beside_a_restart(
     before = verified if phase is Phase.ROLLING_BROKERS or done == 2 else entered
     restart = rolling(phase, done).with_status(verifications=before).decide()
     assert len(restarts(restart)) == 1
-    assert not of_kind(restart.actions, LaunchVerification)
+    assert not of_kind(restart.actions, LaunchRun)
     away = restarting(phase, done).with_status(verifications=before)
-    assert not of_kind(away.decide().actions, LaunchVerification)
+    assert not of_kind(away.decide().actions, LaunchRun)
     held = back(phase, done).with_status(verifications=before).decide()
     assert not restarts(held)
-    assert [(a.profile, a.gate) for a in held.actions if isinstance(a, LaunchVerification)] == launched
+    assert launched_runs(held) == launched
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])
@@ -566,8 +565,8 @@ def test_a_run_that_waits_for_another_gate_gives_way() -> None:
     """Only one run is under way: a gate that needs its own now takes the place of one armed for later."""
     armed = record(Profile.DUAL_WRITE, Phase.ROLLING_BROKERS, finished=False, released_at=None)
     decision = open_gate(Phase.ROLLING_BROKERS, Target.KRAFT).with_status(verifications=(armed,)).decide()
-    assert RemoveVerification(armed.run_id, keep_report=False) in decision.actions
-    assert len(of_kind(decision.actions, LaunchVerification)) == 1
+    assert RemoveRun(RunKind.VERIFICATION, armed.run_id, keep_report=False) in decision.actions
+    assert len(of_kind(decision.actions, LaunchRun)) == 1
     assert sum(v.finished_at is None for v in decision.status.verifications) == 1
 
 

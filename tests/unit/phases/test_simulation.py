@@ -77,7 +77,7 @@ def test_a_rehearsal_that_fails_hangs_or_knows_nothing_keeps_the_gate_closed() -
         broken += found
     assert broken == []
     acts = {act for phase, act in coverage.states if phase in ("Preflight", "ProvisioningQuorum")}
-    assert acts >= {"LaunchRehearsal", "FenceRehearsal", "CollectRehearsal", "RemoveRehearsal"}
+    assert acts >= {"LaunchRun", "FenceRun", "CollectRun", "RemoveRun"}
 
 
 @pytest.mark.long
@@ -189,6 +189,7 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
         ("untold", "the controllers reach no broker", DEAF_SEEDS),
         ("hurried", "for the controller, not", ANY),
         ("unrehearsed", "without a fresh rehearsal", ANY),
+        ("unproven", "before the probe had proven its fence", ANY),
         ("nameless", "volumes of an earlier resource", ANY),
         ("unkept", "has not been archived", ANY),
         ("assuming", "nobody has stopped the controllers", ANY),

@@ -9,10 +9,11 @@ import pytest
 from tests.support.observations import GATE_RUN, NOW, RUN_ID, Situation, open_gate, record, summary
 
 from kraftbridge.models.conditions import ConditionType, condition
-from kraftbridge.models.decision import LaunchVerification, ReleaseVerification, RemoveVerification
+from kraftbridge.models.decision import LaunchRun, ReleaseRun, RemoveRun
 from kraftbridge.models.observation import RunState, Unobserved, VerificationRun
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Profile, Verdict
+from kraftbridge.models.runs import RunKind
 from kraftbridge.models.status import WaitKind
 
 GATED = [
@@ -41,7 +42,7 @@ def test_a_verdict_that_answers_our_run_opens_the_gate_at_the_next_step(phase: P
     decision = situation.decide()
     last = decision.status.verifications[-1]
     assert (last.verdict, last.finished_at) == (Verdict.CONSISTENT, NOW)
-    assert RemoveVerification(RUN_ID, keep_report=True) in decision.actions
+    assert RemoveRun(RunKind.VERIFICATION, RUN_ID, keep_report=True) in decision.actions
     assert condition_status(situation, ConditionType.METADATA_CONSISTENT) == "True"
     assert situation.after(decision).decide().status.phase is not phase
 
@@ -84,7 +85,7 @@ def test_a_verdict_ages_from_its_go(phase: Phase) -> None:
     old = fine.judged(released_at=NOW - timedelta(seconds=age, milliseconds=1), finished_at=NOW)
     decision = old.decide()
     assert decision.status.phase is phase
-    assert any(isinstance(a, LaunchVerification) for a in decision.actions)
+    assert any(isinstance(a, LaunchRun) for a in decision.actions)
     assert decision.status.verifications[-1].run_id != RUN_ID
 
 
@@ -117,9 +118,9 @@ def test_an_inconsistent_verdict_names_its_report_and_stalls(phase: Phase) -> No
     stalled = condition(again.status.conditions, ConditionType.STALLED)
     assert stalled is not None
     assert (stalled.status, stalled.reason) == ("True", "Inconsistent")
-    assert not [a for a in again.actions if isinstance(a, LaunchVerification)], "it is checked again in a minute only"
+    assert not [a for a in again.actions if isinstance(a, LaunchRun)], "it is checked again in a minute only"
     later = situation.after(decision).later(61).decide()
-    assert [a for a in later.actions if isinstance(a, LaunchVerification)]
+    assert [a for a in later.actions if isinstance(a, LaunchRun)]
 
 
 @pytest.mark.parametrize("state", [RunState.FINISHED, RunState.FAILED])
@@ -130,8 +131,8 @@ def test_a_run_without_a_verdict_is_tried_again_after_a_pause(phase: Phase, stat
     last = decision.status.verifications[-1]
     assert (last.verdict, last.finished_at) == (None, NOW)
     waiting = situation.after(decision)
-    assert not [a for a in waiting.later(19).decide().actions if isinstance(a, LaunchVerification)]
-    assert [a for a in waiting.later(20).decide().actions if isinstance(a, LaunchVerification)]
+    assert not [a for a in waiting.later(19).decide().actions if isinstance(a, LaunchRun)]
+    assert [a for a in waiting.later(20).decide().actions if isinstance(a, LaunchRun)]
 
 
 @pytest.mark.parametrize("phase", GATED)
@@ -140,11 +141,11 @@ def test_a_run_that_cannot_start_is_removed_named_and_tried_again(phase: Phase) 
     situation = open_gate(phase).observing(run=VerificationRun(RUN_ID, RunState.CANNOT_START, why))
     situation = situation.with_status(verifications=(record(*GATE_RUN[phase], finished=False, released_at=None),))
     decision = situation.decide()
-    assert RemoveVerification(RUN_ID, keep_report=True) in decision.actions
+    assert RemoveRun(RunKind.VERIFICATION, RUN_ID, keep_report=True) in decision.actions
     waiting = situation.after(decision)
     assert why in waiting.decide().status.message
     assert waiting.decide().status.phase is phase
-    assert [a for a in waiting.later(20).decide().actions if isinstance(a, LaunchVerification)]
+    assert [a for a in waiting.later(20).decide().actions if isinstance(a, LaunchRun)]
 
 
 @pytest.mark.parametrize("phase", GATED)
@@ -154,13 +155,13 @@ def test_an_armed_run_is_released_by_its_gate_only(phase: Phase) -> None:
         verifications=(record(*GATE_RUN[phase], finished=False, released_at=None, ready_at=None),)
     )
     decision = armed.decide()
-    assert ReleaseVerification(RUN_ID) in decision.actions
+    assert ReleaseRun(RunKind.VERIFICATION, RUN_ID) in decision.actions
     assert decision.status.verifications[-1].released_at == NOW
     again = armed.after(decision).later(5).decide()
-    assert ReleaseVerification(RUN_ID) in again.actions, "a swallowed go is repeated"
+    assert ReleaseRun(RunKind.VERIFICATION, RUN_ID) in again.actions, "a swallowed go is repeated"
     assert again.status.verifications[-1].released_at == NOW, "but the verdict ages from the first"
     blocked = armed.observing(cluster=Unobserved("Kafka", "silent"), quorum=Unobserved("q", "silent"), metrics={})
-    assert ReleaseVerification(RUN_ID) not in blocked.decide().actions or phase is Phase.DUAL_WRITE
+    assert ReleaseRun(RunKind.VERIFICATION, RUN_ID) not in blocked.decide().actions or phase is Phase.DUAL_WRITE
 
 
 @pytest.mark.parametrize("phase", GATED)
@@ -169,7 +170,7 @@ def test_a_run_that_its_gate_waits_for_gets_its_go_before_it_is_armed(phase: Pha
     starting = open_gate(phase).reporting(None, RunState.PENDING)
     starting = starting.with_status(verifications=(record(*GATE_RUN[phase], finished=False, released_at=None),))
     decision = starting.decide()
-    assert ReleaseVerification(RUN_ID) in decision.actions
+    assert ReleaseRun(RunKind.VERIFICATION, RUN_ID) in decision.actions
     assert decision.status.verifications[-1].released_at == NOW
     assert decision.status.phase is phase
 
@@ -181,8 +182,8 @@ def test_a_run_on_its_way_is_waited_for_and_never_believed(phase: Phase, state: 
     assert decision.status.phase is phase
     assert decision.status.waiting is not None
     assert decision.status.waiting.kind is WaitKind.VERIFICATION
-    launched = {a for a in decision.actions if isinstance(a, LaunchVerification)}
-    assert launched == ({LaunchVerification(RUN_ID, *GATE_RUN[phase])} if state is RunState.MISSING else set())
+    launched = {a for a in decision.actions if isinstance(a, LaunchRun)}
+    assert launched == ({LaunchRun(RunKind.VERIFICATION, RUN_ID)} if state is RunState.MISSING else set())
 
 
 @pytest.mark.parametrize("state", [RunState.ARMED, RunState.PENDING, RunState.RUNNING])
@@ -197,7 +198,7 @@ def test_a_run_past_its_deadline_is_given_up(phase: Phase, state: RunState) -> N
         )
     decision = late.decide()
     assert decision.status.verifications[0].finished_at == late.now
-    assert RemoveVerification(RUN_ID, keep_report=True) in decision.actions
+    assert RemoveRun(RunKind.VERIFICATION, RUN_ID, keep_report=True) in decision.actions
 
 
 @pytest.mark.parametrize(
@@ -216,5 +217,5 @@ def test_old_runs_are_removed_with_their_reports(phase: Phase) -> None:
     keep = fine.spec.verification.keep_runs
     many = tuple(record(Profile.ZOOKEEPER, Phase.PREFLIGHT, run_id=f"old-{i}") for i in range(keep))
     decision = fine.with_status(verifications=many, verification_count=keep).decide()
-    assert RemoveVerification("old-0", keep_report=False) in decision.actions
+    assert RemoveRun(RunKind.VERIFICATION, "old-0", keep_report=False) in decision.actions
     assert len(decision.status.verifications) == keep

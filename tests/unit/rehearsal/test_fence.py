@@ -1,35 +1,50 @@
-"""Kafka starts only after nothing of the real cluster can be reached any more."""
+"""No container of Kafka's image starts before the probe has failed inside the fence, on what it had reached outside."""
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from tests.unit.rehearsal.test_job import told
 
-from kraftbridge.exceptions import RehearsalError
-from kraftbridge.rehearsal.pod import await_fence
+from kraftbridge.models.rehearsal import Ending, RehearsalVerdict
+from kraftbridge.pods.fence import EXIT_REACHED
+from kraftbridge.rehearsal import job
 
 
 @pytest.fixture
-def listener():
+def listener() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server
 
 
-def test_an_address_that_still_answers_is_named(listener: socket.socket) -> None:
+def prove(work: Path, *addresses: str) -> int:
+    (work / "addresses.json").write_text(json.dumps(addresses))
+    return job.main(["fence", "--request", str(work), "--work", str(work)])
+
+
+def test_an_address_that_still_answers_is_named_and_the_pod_fails(
+    listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     port = listener.getsockname()[1]
-    with pytest.raises(RehearsalError, match=f"egress is open: 127.0.0.1:{port} still answers"):
-        await_fence([("127.0.0.1", port)], 0.3)
+    monkeypatch.setattr(job, "FENCE_SECONDS", 0.3)
+    assert prove(tmp_path, f"127.0.0.1:{port}") == EXIT_REACHED
+    found = told(capsys.readouterr().out)
+    assert (found.verdict, found.ending) == (RehearsalVerdict.UNKNOWN, Ending.NOT_STARTED)
+    assert f"egress is open: 127.0.0.1:{port} still answers" in found.reason
 
 
-def test_it_waits_until_the_fence_stands(listener: socket.socket) -> None:
+def test_it_waits_until_the_fence_stands(listener: socket.socket, tmp_path: Path) -> None:
     port = listener.getsockname()[1]
     threading.Timer(0.3, listener.close).start()
-    await_fence([("127.0.0.1", port)], 5)
+    assert prove(tmp_path, f"127.0.0.1:{port}") == 0
     assert listener.fileno() == -1
 
 
-def test_a_fence_that_cannot_be_probed_is_none() -> None:
-    with pytest.raises(RehearsalError, match="no address"):
-        await_fence([], 1)
+def test_a_fence_that_cannot_be_tried_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert prove(tmp_path) == EXIT_REACHED
+    assert "no address" in told(capsys.readouterr().out).reason

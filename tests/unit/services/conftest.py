@@ -28,7 +28,7 @@ from kraftbridge.models import newer
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.services import reconcile
-from kraftbridge.services.act import actuator
+from kraftbridge.services.act import actuator, verifications
 from kraftbridge.services.observe import observer
 
 POLICY = "kraftbridge-policy"
@@ -42,11 +42,13 @@ class Operator:
     kubernetes: FakeKubernetes
     kafka: FakeKafka
     reconciler: reconcile.Reconciler
+    real_dry_starts: bool = False
+    """Whether dry starts run their copies as pods; else they end at once."""
 
     def restart(self) -> None:
         """Let a new process begin, with nothing in memory."""
         self.reconciler.close()
-        self.reconciler = _reconciler(self.kubernetes, self.kafka)
+        self.reconciler = _reconciler(self.kubernetes, self.kafka, real_dry_starts=self.real_dry_starts)
 
     def step(self, seconds: float = 2.0) -> MigrationStatus | None:
         """Let time pass and take one step."""
@@ -97,7 +99,7 @@ class Operator:
         return [c for c in self.kubernetes.calls if c[0] not in READ_VERBS | {"replace_status"}]
 
 
-def _reconciler(kubernetes: FakeKubernetes, kafka: FakeKafka) -> reconcile.Reconciler:
+def _reconciler(kubernetes: FakeKubernetes, kafka: FakeKafka, *, real_dry_starts: bool = False) -> reconcile.Reconciler:
     settings = Settings(
         operator_image="operator:test", verifier_image="verifier:test", admission_policy=POLICY, dry_start=True
     )
@@ -105,7 +107,7 @@ def _reconciler(kubernetes: FakeKubernetes, kafka: FakeKafka) -> reconcile.Recon
         kubernetes,
         settings,
         lambda *_: fake_clients(kafka),
-        FaithfulDryStarts(kafka),
+        None if real_dry_starts else FaithfulDryStarts(kafka),
     )
 
 
@@ -118,12 +120,19 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Operator]:
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
             return clock.now
 
-    for module in (reconcile, actuator, observer):
+    for module in (reconcile, actuator, observer, verifications):
         if hasattr(module, "datetime"):
             monkeypatch.setattr(module, "datetime", MovedDatetime)
+    running = new_operator(clock)
+    monkeypatch.setattr(observer, "read_controller_metrics", running.kafka.metrics)
+    yield running
+    running.reconciler.close()
+
+
+def new_operator(clock: Clock, *, real_dry_starts: bool = False) -> Operator:
+    """Return a cluster with a migration that nobody has taken a step for yet."""
     kubernetes = FakeKubernetes(clock)
     kafka = FakeKafka(kubernetes, clock)
-    monkeypatch.setattr(observer, "read_controller_metrics", kafka.metrics)
     kubernetes.create(user_stateful_set())
     for obj in surroundings():
         kubernetes.create(obj)
@@ -135,6 +144,5 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Operator]:
     document["controllers"] = {"listener": {"securityProtocol": "SSL"}}
     kubernetes.create(migration_object(document))
     kubernetes.calls.clear()
-    running = Operator(clock, kubernetes, kafka, _reconciler(kubernetes, kafka))
-    yield running
-    running.reconciler.close()
+    reconciler = _reconciler(kubernetes, kafka, real_dry_starts=real_dry_starts)
+    return Operator(clock, kubernetes, kafka, reconciler, real_dry_starts)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import copy
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -15,20 +15,32 @@ from tests.support.cert_manager import authority, secret
 from tests.support.fakes import Clock, FakeKubernetes, user_stateful_set
 from tests.support.observations import spec, spec_document
 
-from kraftbridge.builders.dry_start_pods import CopyFacts, DryStartFacts, copy_name
+from kraftbridge.builders.dry_start_pods import CopyFacts, DryStartFacts, copy_name, copy_pod, probe_pod
 from kraftbridge.config import Settings
-from kraftbridge.copies.dry_start import described
+from kraftbridge.copies.dry_start import copies_in, described, stage_after
 from kraftbridge.exceptions import ActionError, ObservationError
-from kraftbridge.models.decision import RunDryStart
-from kraftbridge.models.dry_start import ContainerImage, CopyKey, CopyOutcome, DryStartReport
+from kraftbridge.models.dry_start import (
+    ContainerImage,
+    CopyKey,
+    CopyOutcome,
+    DryStartPlan,
+    DryStartStage,
+    FenceProof,
+    GivenSetting,
+    KafkaStart,
+)
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
-from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.status import DryStartStatus, MigrationStatus
 from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.dry_starting import stands
 from kraftbridge.pods.fence import EXIT_REACHED
-from kraftbridge.services import dry_starts as dry_start
+from kraftbridge.services.act.dry_starts import DryStartActs
+from kraftbridge.services.copy_outcomes import outcome_of
+from kraftbridge.services.dry_start_inputs import InputReader
 from kraftbridge.services.dry_starts import DryStarts
 from kraftbridge.services.facts import Facts
+from kraftbridge.services.observe import dry_starts as seen
 
 CLOSED = ("10.0.0.1:2181", "10.96.0.1:443")
 RESULT = 'kraftbridge-dry-start-result {"version":1,"valid":true,"settings":{"broker.id":{"value":"1"}}}'
@@ -72,6 +84,7 @@ class Pods:
 
     def create(self, obj: dict[str, Any], **_: Any) -> dict[str, Any]:
         made = copy.deepcopy(obj)
+        made["metadata"]["uid"] = "u"
         self.admission(made)
         self.objects[obj["metadata"]["name"]] = made
         self.history.append(("create", obj["metadata"]["name"]))
@@ -95,12 +108,6 @@ class Pods:
         return self.logs.get(container)
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dry_start, "WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(dry_start, "_POLL_SECONDS", 0.01)
-
-
 @pytest.fixture
 def pods() -> Pods:
     return Pods()
@@ -113,18 +120,34 @@ def facts(closed: tuple[str, ...] = CLOSED) -> DryStartFacts:
 LIVE: Mapping[str, Any] = {"metadata": {"name": "kafka-1"}, "status": {"podIP": "10.1.1.1"}}
 
 
+def acts(pods: Pods) -> DryStartActs:
+    settings, unused = Settings(operator_image="operator:1", verifier_image="v"), cast("Any", None)
+    identity = Identity("shop", "main", "u", 1)
+    return DryStartActs(cast("Any", pods), settings, unused, unused, identity, spec(), MigrationStatus(), unused)
+
+
 def run(pods: Pods, closed: tuple[str, ...] = CLOSED, live: Mapping[str, Any] = LIVE) -> CopyOutcome:
     """Run one copy and return how it ended."""
-    starts = DryStarts(cast("Any", pods), Settings(operator_image="operator:1", verifier_image="v"), cast("Any", None))
     key = CopyKey("kafka", 1, BrokerMode.KRAFT)
     each = CopyFacts(key, STATEFUL_SET, live, "kafka", 1, "cluster", ("/data",))
-    (outcome,) = starts._start_copies(facts(closed), [(each, {"process.roles": "broker"})])
-    return outcome
+    overlay = {"process.roles": "broker"}
+    name = copy_name(key, "r1")
+    try:
+        acts(pods)._make(facts(closed), copy_pod(facts(closed), each))
+    except ActionError as error:
+        return CopyOutcome(key, 1, None, problem=str(error), overlay=overlay)
+    acts(pods)._let_go("shop", name)
+    return outcome_of(each, overlay, pods.objects[name], acts(pods)._log_reader(name), 90)
 
 
-def probe(pods: Pods) -> tuple[str, ...]:
-    starts = DryStarts(cast("Any", pods), Settings(operator_image="operator:1", verifier_image="v"), cast("Any", None))
-    return starts._probe(facts(), CLOSED)
+def probe(pods: Pods) -> FenceProof:
+    """Run the probe and return what it proves."""
+    pod = probe_pod(facts(), CLOSED)
+    name = pod["metadata"]["name"]
+    pods.objects.clear()
+    acts(pods)._make(facts(), pod)
+    acts(pods)._let_go("shop", name)
+    return seen._proof(pods.objects[name], DryStartPlan(closed=CLOSED))
 
 
 def test_a_copy_that_comes_to_kafkas_start_tells_it(pods: Pods) -> None:
@@ -132,7 +155,10 @@ def test_a_copy_that_comes_to_kafkas_start_tells_it(pods: Pods) -> None:
     assert outcome.start is not None
     assert outcome.start.settings["broker.id"].value == "1"
     assert outcome.overlay == {"process.roles": "broker"}
-    assert outcome.aliases == {"kafka-dry-r1-kraft-1": "kafka-1", "10.1.1.9": "10.1.1.1"}
+    assert outcome.aliases == {
+        copy_name(CopyKey("kafka", 1, BrokerMode.KRAFT), "r1"): "kafka-1",
+        "10.1.1.9": "10.1.1.1",
+    }
     assert [what for what, _ in pods.history] == ["create", "let go"]
 
 
@@ -143,18 +169,19 @@ def test_the_result_may_come_as_the_termination_message(pods: Pods) -> None:
 
 
 def test_a_probe_that_reaches_something_says_what(pods: Pods) -> None:
-    assert probe(pods) == ()
+    assert probe(pods) == FenceProof("r1-probe", ended=True)
     pods.end = lambda _: ended(EXIT_REACHED, message=json.dumps({"reached": ["10.0.0.1:2181"]}))
-    assert probe(pods) == ("10.0.0.1:2181",)
+    assert probe(pods).reached == ("10.0.0.1:2181",)
     pods.end = lambda _: ended(EXIT_REACHED)
-    assert probe(pods) == CLOSED, "it ended as reached without saying what: everything counts as reached"
+    assert probe(pods).reached == CLOSED, "it ended as reached without saying what: everything counts as reached"
 
 
 @pytest.mark.parametrize("end", [ended(1), ended(137), {"phase": "Pending"}])
 def test_a_probe_that_did_not_run_proves_nothing(pods: Pods, end: dict[str, Any]) -> None:
     pods.end = lambda _: end
-    with pytest.raises(ActionError, match="which proves that copies reach nothing"):
-        probe(pods)
+    proof = probe(pods)
+    assert not proof.ended or proof.trouble.startswith("its exit code is")
+    assert not proof.reached
 
 
 def test_a_copy_that_reaches_something_itself_is_never_judged(pods: Pods) -> None:
@@ -238,14 +265,13 @@ def test_every_other_channel_is_rendered_for_the_first_pod_in_both_modes() -> No
     file = {"server.properties": "zookeeper.connect=zk:2181\nnum.io.threads=3\n"}
     metadata = {"name": "broker-config", "namespace": "kafka"}
     kubernetes.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": file})
-    starts, identity = DryStarts(kubernetes, settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
+    reader, identity = InputReader(settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
     copies = [
         (CopyFacts(CopyKey("kafka", ordinal, mode), stateful_set, {}, "kafka", ordinal, "cluster", ("/data",)), {})
         for ordinal in (0, 1)
         for mode in BrokerMode
     ]
-    action = RunDryStart("f", (), "cluster")
-    trials = starts._trials(identity, spec(), MigrationStatus(), action, copies)
+    trials = reader.trials(identity, spec(), MigrationStatus(), copies, choosing=False)
     assert {(each.key.ordinal, each.key.mode) for each, _ in trials} == {
         (0, BrokerMode.MIGRATION),
         (0, BrokerMode.KRAFT),
@@ -261,90 +287,64 @@ def test_every_other_channel_is_rendered_for_the_first_pod_in_both_modes() -> No
     (container,) = each.stateful_set["spec"]["template"]["spec"]["containers"]
     assert {"name": "KAFKA_CFG_PROCESS_ROLES", "value": "broker"} in container["env"]
     assert len({copy_name(each.key, "r") for each, _ in trials}) == 4
-    trials = starts._trials(identity, spec(), MigrationStatus(), replace(action, choosing=True), copies)
+    trials = reader.trials(identity, spec(), MigrationStatus(), copies, choosing=True)
     assert {each.key.ordinal for each, _ in trials} == {0, 1}, "a channel is chosen by what reaches the last pod, too"
     assert len({copy_name(each.key, "r") for each, _ in trials}) == 8
 
 
+def shows(key: CopyKey, overlay: Mapping[str, str]) -> CopyOutcome:
+    """Return a copy that starts with a broker's id alone, and would have these settings of its mode."""
+    return CopyOutcome(key, 0, KafkaStart(valid=True, settings={"broker.id": GivenSetting("1")}), overlay=overlay)
+
+
+LOST, REACHING = {"process.roles": "broker"}, {"broker.id": "1"}
+
+
 @pytest.mark.parametrize("lost", [False, True])
-def test_other_channels_are_tried_only_where_the_chosen_one_is_lost(pods: Pods, lost: bool) -> None:
-    settings = Settings(operator_image="operator:1", verifier_image="v")
-    live = {"metadata": {"name": "kafka-0"}, "status": {"podIP": "10.1.1.1"}}
-
-    def of(mode: BrokerMode, channel: str = "") -> CopyFacts:
-        key = CopyKey("kafka", 0, mode, channel)
-        return CopyFacts(key, STATEFUL_SET, live, "kafka", 0, "cluster", ("/data",), {"f": channel} if channel else {})
-
-    class Prepared(DryStarts):
-        """With inputs that are given; everything else runs as it is."""
-
-        def _sources(self, *_: Any) -> Any:
-            return ()
-
-        def _closed(self, *_: Any) -> Any:
-            return CLOSED
-
-        def _copies(self, *_: Any) -> Any:
-            overlay = {"process.roles": "broker"} if lost else {}
-            return [(of(BrokerMode.ZOOKEEPER), {}), (of(BrokerMode.MIGRATION), overlay)]
-
-        def _trials(self, *_: Any) -> Any:
-            return [(of(BrokerMode.MIGRATION, "another"), {})]
-
-    starts = Prepared(cast("Any", pods), settings, Facts(FakeKubernetes(Clock()), settings))
-    action = RunDryStart(dry_start._fingerprint(spec(), settings, ()), (), "cluster")
-    identity = Identity("kafka", "demo", "u", 1)
-    report = starts._run(identity, spec(), MigrationStatus(), cast("Any", None), action)
-    assert [(c.key.mode, c.key.channel) for c in report.copies] == [
-        (BrokerMode.ZOOKEEPER, ""),
-        (BrokerMode.MIGRATION, ""),
-    ]
-    assert [(c.key.channel, c.start is not None) for c in report.trials] == ([("another", True)] if lost else [])
-    assert report.reached == ()
-    created = [name for what, name in pods.history if what == "create"]
-    assert "probe" in created[0]
-    assert len(created) == (4 if lost else 3)
-    assert not pods.objects
+def test_other_channels_are_tried_only_where_the_chosen_one_is_lost(lost: bool) -> None:
+    present, changed = CopyKey("kafka", 0, BrokerMode.ZOOKEEPER), CopyKey("kafka", 0, BrokerMode.MIGRATION)
+    trial = replace(changed, channel="another")
+    plan = DryStartPlan((present, changed), (trial,))
+    assert copies_in(plan, DryStartStage.PROBE, {}, choosing=False) == (present, changed)
+    collected = {DryStartStage.COPIES: (shows(present, {}), shows(changed, LOST if lost else REACHING))}
+    after = stage_after(plan, DryStartStage.COPIES, collected, choosing=False)
+    assert after is (DryStartStage.FIRST_TRIALS if lost else None)
+    assert copies_in(plan, DryStartStage.FIRST_TRIALS, collected, choosing=False) == ((trial,) if lost else ())
+    collected[DryStartStage.FIRST_TRIALS] = (shows(trial, REACHING),)
+    assert stage_after(plan, DryStartStage.FIRST_TRIALS, collected, choosing=False) is None
 
 
-def test_to_choose_a_channel_every_statefulset_is_tried_and_the_last_pods_only_where_the_first_one_is_reached(
-    pods: Pods,
-) -> None:
-    settings = Settings(operator_image="operator:1", verifier_image="v")
-    starts = DryStarts(cast("Any", pods), settings, Facts(FakeKubernetes(Clock()), settings))
-    live = {"metadata": {"name": "kafka-0"}, "status": {"podIP": "10.1.1.1"}}
-    overlay = {"broker.id": "1"}  # what the scripted copies report
-
-    def of(name: str, ordinal: int, channel: str, wanted: Mapping[str, str]) -> tuple[CopyFacts, Mapping[str, str]]:
-        key = CopyKey(name, ordinal, BrokerMode.MIGRATION, channel)
-        each = CopyFacts(key, {**STATEFUL_SET, "metadata": {"name": name}}, live, "kafka", 0, "cluster", ("/data",))
-        return each, wanted
-
-    present = starts._start_copies(
-        facts(),
-        [(replace(of(n, o, "", {})[0], key=CopyKey(n, o, BrokerMode.ZOOKEEPER)), {}) for n in "ab" for o in (0, 2)],
-    )
-    lost = {"process.roles": "broker"}
-    trials = [
-        of(name, ordinal, channel, overlay if (name, channel) != ("b", "second") else lost)
+def test_to_choose_a_channel_every_statefulset_is_tried_and_the_last_pods_only_where_the_first_one_is_reached() -> None:
+    present = [CopyKey(name, ordinal, BrokerMode.ZOOKEEPER) for name in "ab" for ordinal in (0, 2)]
+    changed = [replace(key, mode=BrokerMode.MIGRATION) for key in present]
+    trials = tuple(
+        CopyKey(name, ordinal, BrokerMode.MIGRATION, channel)
         for ordinal in (0, 2)
         for name in "ab"
         for channel in ("first", "second")
+    )
+    plan = DryStartPlan((*present, *changed), trials)
+    # The channel of spec.brokers is lost in one StatefulSet, and to choose one all of them are tried.
+    copies = [shows(key, {}) for key in present] + [
+        shows(k, LOST if k.stateful_set == "a" else REACHING) for k in changed
     ]
-    action = RunDryStart("f", (), "cluster", choosing=True)
-    tried = {
-        (c.key.stateful_set, c.key.ordinal, c.key.channel)
-        for c in starts._try_channels(facts(), action, present, trials)
-    }
-    every = {(name, ordinal, channel) for name in "ab" for ordinal in (0, 2) for channel in ("first", "second")}
-    assert tried == every - {("b", 2, "second")}
+    collected = {DryStartStage.COPIES: tuple(copies)}
+    firsts = copies_in(plan, DryStartStage.FIRST_TRIALS, collected, choosing=True)
+    assert firsts == tuple(key for key in trials if key.ordinal == 0)
+    collected[DryStartStage.FIRST_TRIALS] = tuple(
+        shows(key, LOST if (key.stateful_set, key.channel) == ("b", "second") else REACHING) for key in firsts
+    )
+    assert stage_after(plan, DryStartStage.FIRST_TRIALS, collected, choosing=True) is DryStartStage.LAST_TRIALS
+    lasts = copies_in(plan, DryStartStage.LAST_TRIALS, collected, choosing=True)
+    assert {(k.stateful_set, k.channel) for k in lasts} == {("a", "first"), ("a", "second"), ("b", "first")}
+    assert {key.ordinal for key in lasts} == {2}
 
 
 def test_each_channel_has_a_fingerprint_of_its_own() -> None:
     """The variables of both prefixes set the same settings."""
     kubernetes, settings = FakeKubernetes(Clock()), Settings(operator_image="operator:1", verifier_image="v")
     kubernetes.create(user_stateful_set())
-    starts, identity = DryStarts(kubernetes, settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
+    starts, identity = DryStarts(settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
     found = {
         starts.fingerprint(
             identity,
@@ -366,7 +366,7 @@ def test_the_channels_that_the_templates_may_have_are_read_from_the_cluster() ->
     metadata = {"name": "broker-config", "namespace": "kafka"}
     file = {"server.properties": "zookeeper.connect=zk:2181\n", "log4j.properties": "log4j.rootLogger=INFO"}
     kubernetes.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": file})
-    starts, identity = DryStarts(kubernetes, settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
+    starts, identity = DryStarts(settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
     assert [described(b) for b in starts.channels(identity, spec())] == [
         "configStyle: Properties, properties: {volume: config, key: server.properties}",
         "configStyle: Env, envPrefix: KAFKA_",
@@ -386,7 +386,7 @@ def test_an_images_colours_are_not_quoted(pods: Pods) -> None:
 def test_a_dry_start_does_not_run_again_because_preflight_passed_and_the_cluster_id_is_in_status() -> None:
     kubernetes, settings = FakeKubernetes(Clock()), Settings(operator_image="operator:1", verifier_image="v")
     kubernetes.create(user_stateful_set())
-    starts, identity = DryStarts(kubernetes, settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
+    starts, identity = DryStarts(settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
     before = starts.fingerprint(identity, spec(), MigrationStatus())
     assert starts.fingerprint(identity, spec(), MigrationStatus(cluster_id="5L6g3nShT-eMCtK--X86sw")) == before
     live = kubernetes.objects["StatefulSet", "kafka", "kafka"]
@@ -400,37 +400,18 @@ def test_a_dry_start_runs_again_when_the_secret_of_the_controllers_listener_chan
     document = spec_document()
     document["controllers"]["listener"] = {"securityProtocol": "SSL", "secretName": "listener"}
     wanted = MigrationSpec.model_validate(document)
-    starts, identity = DryStarts(kubernetes, settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
+    starts, identity = DryStarts(settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
     seen = [starts.fingerprint(identity, wanted, MigrationStatus())]
     for issuer in (authority(), authority()):
         data = {name: base64.b64encode(text.encode()).decode() for name, text in secret(issuer).items()}
         kubernetes.objects["Secret", "kafka", "listener"] = {
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "listener", "namespace": "kafka"}, "data": data,
         }  # fmt: skip
-        assert starts._listener(identity, wanted, MigrationStatus())[1] == ""
+        assert starts._reader._listener(identity, wanted, MigrationStatus())[1] == ""
         seen.append(starts.fingerprint(identity, wanted, MigrationStatus()))
     assert len(set(seen)) == 3
     del kubernetes.objects["Secret", "kafka", "listener"]["data"]["tls.crt"]
-    assert "has no certificate of the listener" in starts._listener(identity, wanted, MigrationStatus())[1]
-
-
-def test_a_dry_start_of_what_has_changed_meanwhile_says_nothing_of_what_is_there_now() -> None:
-    kubernetes, settings = FakeKubernetes(Clock()), Settings(operator_image="operator:1", verifier_image="v")
-    kubernetes.create(user_stateful_set())
-    starts, identity = DryStarts(kubernetes, settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
-    starts.start(
-        identity, spec(), MigrationStatus(), cast("Any", None), RunDryStart("of before", (("kafka-0", 0),), "id")
-    )
-    assert eventually(lambda: starts.state(identity, "of before").report is not None)
-    now = starts.fingerprint(identity, spec(), MigrationStatus())
-    assert starts.state(identity, now).current is None, "the next step begins a dry start of what is there now"
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 10
-    while not (held := holds()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return held
+    assert "has no certificate of the listener" in starts._reader._listener(identity, wanted, MigrationStatus())[1]
 
 
 def _fingerprints(*changes: Callable[[dict[str, Any], dict[str, Any]], None]) -> list[str]:
@@ -448,7 +429,7 @@ def _fingerprints(*changes: Callable[[dict[str, Any], dict[str, Any]], None]) ->
         },
     }  # fmt: skip
     kubernetes.objects["Pod", "kafka", "kafka-0"] = pod
-    starts, identity = DryStarts(kubernetes, settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
+    starts, identity = DryStarts(settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
     seen = [starts.fingerprint(identity, spec(), MigrationStatus())]
     for change in changes:
         change(live["spec"]["template"], pod["status"])
@@ -510,27 +491,20 @@ def test_a_container_that_only_the_template_has_differs_from_no_image(pods: Pods
     assert {i.container for i in run(pods, live=live).images} == {"kafka"}
 
 
-def test_a_report_of_an_hour_ago_does_not_stand_for_another_generation(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(operator_image="operator:1", verifier_image="v")
-    starts, identity = DryStarts(cast("Any", None), settings, cast("Any", None)), Identity("kafka", "demo", "u", 1)
-    copies = (CopyOutcome(CopyKey("kafka", 0, BrokerMode.ZOOKEEPER), 0, None),)
-    starts._entries["u"] = dry_start._Entry(report=DryStartReport("same", copies), ended_at=100.0, generation=1)
-    monkeypatch.setattr(dry_start.time, "monotonic", lambda: 3500.0)
-    assert starts.state(replace(identity, generation=2), "same").current is not None
-    monkeypatch.setattr(dry_start.time, "monotonic", lambda: 9000.0)
-    state = starts.state(identity, "same")
-    assert (state.current is not None, state.age_seconds) == (True, 8900.0)
-    assert starts.state(replace(identity, generation=2), "same").current is None
+NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 
-def test_a_dry_start_that_made_no_copies_is_repeated_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(operator_image="operator:1", verifier_image="v")
-    starts, identity = DryStarts(cast("Any", None), settings, cast("Any", None)), Identity("kafka", "demo", "u", 1)
-    entry = dry_start._Entry(report=DryStartReport("same", problem="the API server is silent"), ended_at=100.0)
-    starts._entries["u"] = entry
-    monkeypatch.setattr(dry_start.time, "monotonic", lambda: 130.0)
-    assert starts.state(identity, "same").current is not None
-    monkeypatch.setattr(dry_start.time, "monotonic", lambda: 161.0)
-    assert starts.state(identity, "same").current is None
-    entry.report = DryStartReport("same", (CopyOutcome(CopyKey("kafka", 0, BrokerMode.ZOOKEEPER), 0, None),))
-    assert starts.state(identity, "same").current is not None, "what copies say stays"
+def test_a_report_of_an_hour_ago_does_not_stand_for_another_generation() -> None:
+    ended = DryStartStatus(run_id="r1", digest="same", generation=1, finished_at=NOW)
+    assert stands(ended, 2, NOW + timedelta(seconds=3500))
+    assert stands(ended, 1, NOW + timedelta(seconds=9000))
+    assert not stands(ended, 2, NOW + timedelta(seconds=9000))
+
+
+def test_a_dry_start_that_made_no_copies_is_repeated_after_a_while() -> None:
+    ended = DryStartStatus(run_id="r1", digest="same", problem="the API server is silent", finished_at=NOW)
+    assert stands(ended, 0, NOW + timedelta(seconds=30))
+    assert not stands(ended, 0, NOW + timedelta(seconds=61))
+    what_copies_say = ended.model_copy(update={"problem": ""})
+    assert stands(what_copies_say, 0, NOW + timedelta(seconds=61))
+    assert not stands(None, 0, NOW)

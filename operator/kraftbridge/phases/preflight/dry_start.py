@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 
 from kraftbridge.copies.dry_start import (
     SettingDifference,
@@ -14,11 +15,11 @@ from kraftbridge.copies.dry_start import (
     settings_named,
 )
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.decision import RunDryStart
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport, DryStartState, JavaProgram, KafkaStart
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.status import FindingStatus, chooses_channel, finding, first, some, with_channel
+from kraftbridge.models.status import FindingStatus, finding, first, some, with_channel
+from kraftbridge.phases import dry_starting
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.observed import broker_pods, told_settings
 
@@ -26,7 +27,7 @@ UNDER_WAY = "Copies of the brokers' pods are started without Kafka, to see which
 _SHOWN_DIFFERENCES = 4
 _WORDS = 400
 _SHOWN_IMAGES = 2
-REPEATED_AFTER_SECONDS = 60.0
+REPEATED_AFTER = timedelta(seconds=60)
 """Time between dry starts while `Code.DRY_START_OTHER_IMAGE` blocks."""
 
 Outcomes = Mapping[CopyKey, CopyOutcome]
@@ -51,11 +52,16 @@ def awaited(step: StepContext) -> bool:
     return state is not None and state.current is None
 
 
+def is_running(step: StepContext) -> bool:
+    """Return whether copies of the brokers' pods are made or run now."""
+    return dry_starting.running(step) is not None
+
+
 def begin_dry_start(draft: Draft, broker_ids: dict[str, int], cluster_id: str) -> None:
     """Start a dry start of the current templates, unless one has ended or is in progress."""
     state = _state(draft)
-    if state is not None and state.current is None and not state.running:
-        draft.act(_dry_start(draft, state.fingerprint, broker_ids, cluster_id))
+    if state is not None and state.current is None:
+        dry_starting.launch_dry_start(draft, state.fingerprint, broker_ids, cluster_id)
 
 
 def repeat_dry_start(
@@ -66,15 +72,12 @@ def repeat_dry_start(
     Its findings stand until the next one ends.
     """
     state = _state(draft)
-    if state is None or state.current is None or state.running:
+    record = draft.status.dry_start
+    if state is None or state.current is None or record is None or record.finished_at is None:
         return
-    if state.age_seconds > REPEATED_AFTER_SECONDS and Code.DRY_START_OTHER_IMAGE in {f.code for f in standing}:
-        draft.act(_dry_start(draft, state.fingerprint, broker_ids, cluster_id))
-
-
-def _dry_start(step: StepContext, fingerprint: str, broker_ids: dict[str, int], cluster_id: str) -> RunDryStart:
-    choosing = chooses_channel(step.spec, step.status)
-    return RunDryStart(fingerprint, tuple(sorted(broker_ids.items())), cluster_id, choosing)
+    is_due = draft.now - record.finished_at > REPEATED_AFTER
+    if is_due and Code.DRY_START_OTHER_IMAGE in {f.code for f in standing}:
+        dry_starting.launch_dry_start(draft, state.fingerprint, broker_ids, cluster_id)
 
 
 def findings(step: StepContext) -> Iterator[FindingStatus]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -15,38 +14,34 @@ import yaml
 from kraftbridge.builders import broker_overlays as overlays
 from kraftbridge.builders import controllers as quorum
 from kraftbridge.builders import hand_over, names
-from kraftbridge.builders import verification as runs
 from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_LOCK
-from kraftbridge.exceptions import ActionError, ActionRefusedError, ConflictError, MigrationError
+from kraftbridge.exceptions import ActionError, ActionRefusedError, MigrationError
 from kraftbridge.listener import authority
 from kraftbridge.models.decision import (
     Action,
     ApplyControllers,
     ArchiveDifferences,
-    CollectRehearsal,
+    CollectRun,
     ConfigureBrokers,
-    FenceRehearsal,
+    FenceRun,
     HoldLease,
     IssueListenerCertificates,
     KeepCopy,
     KeepOriginal,
-    LaunchRehearsal,
-    LaunchVerification,
+    LaunchRun,
     LockStatefulSet,
     PublishFinalManifest,
     PublishFindings,
     RecordBroker,
     ReleaseLease,
+    ReleaseRun,
     ReleaseStatefulSet,
-    ReleaseVerification,
     RemoveCanary,
     RemoveControllerClaim,
-    RemoveRehearsal,
-    RemoveVerification,
+    RemoveRun,
     RestartPod,
     RestoreStatefulSet,
-    RunDryStart,
     StopControllers,
     UpdateMetadataVersion,
     WriteCanary,
@@ -54,23 +49,20 @@ from kraftbridge.models.decision import (
 from kraftbridge.models.objects import entries
 from kraftbridge.models.observation import ActionOutcome
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.report import GO_KEY, Go, Profile
-from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.status import MigrationStatus, controllers_name, rendered_spec
-from kraftbridge.phases.draft import Identity
+from kraftbridge.models.status import controllers_name, rendered_spec
 from kraftbridge.pods.credentials import text_files
 from kraftbridge.services import kept_broker_records as broker_records
 from kraftbridge.services import kept_copies, original_secrets, original_state, ownership
-from kraftbridge.services.act import archives, rehearsals, removal
-from kraftbridge.services.act.checked import CheckedKubernetes, tried_again
+from kraftbridge.services.act import archives, removal
+from kraftbridge.services.act.checked import tried_again
+from kraftbridge.services.act.runs import Runs
+from kraftbridge.services.act.step import Step, create_once
 from kraftbridge.services.certificates import ListenerIssuer
-from kraftbridge.services.clients import ClusterClients, shows_listener_certificate
 from kraftbridge.services.dry_starts import DryStarter
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.metrics import ACTIONS
 from kraftbridge.services.observe import belongings
-from kraftbridge.services.observe.observer import Memory
 from kraftbridge.services.original_state import OriginalState
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
@@ -100,29 +92,8 @@ _ForQuorum = (
     | StopControllers
     | UpdateMetadataVersion
 )
-_ForVerification = LaunchVerification | ReleaseVerification | RemoveVerification | ArchiveDifferences
-_Besides = (
-    RunDryStart
-    | LaunchRehearsal
-    | FenceRehearsal
-    | CollectRehearsal
-    | RemoveRehearsal
-    | PublishFindings
-    | PublishFinalManifest
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The migration of an action, and the data for executing it."""
-
-    identity: Identity
-    spec: MigrationSpec
-    status: MigrationStatus
-    clients: ClusterClients
-    memory: Memory
-    kubernetes: CheckedKubernetes
-    """Writes only while what the step has decided on still holds."""
+_ForRuns = LaunchRun | FenceRun | ReleaseRun | CollectRun | RemoveRun
+_Besides = ArchiveDifferences | PublishFindings | PublishFinalManifest
 
 
 class Actuator:
@@ -130,9 +101,8 @@ class Actuator:
 
     def __init__(self, facts: Facts, settings: Settings, leases: Leases, dry_starts: DryStarter) -> None:
         self._leases = leases
-        self._dry_starts = dry_starts
         self._facts = facts
-        self._settings = settings
+        self._runs = Runs(facts, settings, dry_starts)
 
     def carry_out(self, step: Step, action: Action) -> ActionOutcome:
         """Execute one action and return its outcome. Domain errors become part of the outcome."""
@@ -154,8 +124,8 @@ class Actuator:
             self._do_for_brokers(step, action)
         elif isinstance(action, _ForQuorum):
             self._do_for_quorum(step, action)
-        elif isinstance(action, _ForVerification):
-            self._do_for_verification(step, action)
+        elif isinstance(action, _ForRuns):
+            self._runs.carry_out(step, action)
         else:
             self._do_besides(step, action)
 
@@ -211,27 +181,10 @@ class Actuator:
             case UpdateMetadataVersion(level, upgrade):
                 step.clients.controllers.update_metadata_version(level, upgrade)
 
-    def _do_for_verification(self, step: Step, action: _ForVerification) -> None:
-        match action:
-            case LaunchVerification():
-                self._launch(step, action)
-            case ReleaseVerification(run_id):
-                go = Go(run_id=run_id, at=datetime.now(UTC)).to_json()
-                name = names.verification_config_map(run_id)
-                step.kubernetes.merge_patch("v1", "ConfigMap", step.identity.namespace, name, {"data": {GO_KEY: go}})
-            case RemoveVerification(run_id, keep_report):
-                self._remove(step, run_id, keep_report=keep_report)
-            case ArchiveDifferences(run_id, secret):
-                self._archive_differences(step, run_id, secret)
-
     def _do_besides(self, step: Step, action: _Besides) -> None:
         match action:
-            case RunDryStart():
-                self._dry_starts.start(step.identity, step.spec, step.status, step.clients, action)
-            case LaunchRehearsal() | FenceRehearsal() | CollectRehearsal() | RemoveRehearsal():
-                rehearsals.carry_out(
-                    step.kubernetes, self._facts, self._settings, step.identity, step.spec, step.status, action
-                )
+            case ArchiveDifferences(run_id, secret):
+                self._archive_differences(step, run_id, secret)
             case PublishFindings(name, text):
                 identity = step.identity
                 findings = archives.findings(identity.namespace, name, identity.name, identity.uid, text)
@@ -404,7 +357,8 @@ class Actuator:
         present = step.kubernetes.get("v1", "Secret", namespace, server)
         if present is None:
             hosts = names.controller_hosts(controllers, namespace, step.spec.controllers.node_ids, domain)
-            self._create(step, _secret(namespace, server, step.identity.name, log_server_files(list(hosts.values()))))
+            files = log_server_files(list(hosts.values()))
+            create_once(step.kubernetes, _secret(namespace, server, step.identity.name, files))
             present = step.kubernetes.get("v1", "Secret", namespace, server)
         if present is None:
             return
@@ -412,66 +366,11 @@ class Actuator:
         copy = step.kubernetes.get("v1", "Secret", namespace, reader)
         if copy is None:
             files = {k: base64.b64decode(v).decode() for k, v in encoded.items()}
-            self._create(step, _secret(namespace, reader, step.identity.name, files))
+            create_once(step.kubernetes, _secret(namespace, reader, step.identity.name, files))
         elif copy.get("data") != encoded:  # that of a Secret which was deleted
             step.kubernetes.merge_patch("v1", "Secret", namespace, reader, {"data": encoded})
 
     # -------------------------------------------------------------------------------------- verification
-
-    def _launch(self, step: Step, action: LaunchVerification) -> None:
-        spec = step.spec
-        record = next(v for v in step.status.verifications if v.run_id == action.run_id)
-        controllers = controllers_name(step.identity.name, step.identity.uid, step.status.attempt)
-        account = spec.verification.service_account or self._settings.verifier_service_account
-        facts = runs.RunFacts(
-            namespace=step.identity.namespace,
-            migration=step.identity.name,
-            migration_uid=step.identity.uid,
-            generation=record.generation,
-            run_id=action.run_id,
-            profile=action.profile,
-            gate=action.gate,
-            kept=action.kept,
-            controllers=controllers,
-            cluster_domain=step.identity.cluster_domain,
-            image=spec.verification.image or self._settings.verifier_image,
-            service_account=account,
-            pod_defaults=self._facts.pod_defaults(step.identity.namespace, spec, account),
-            listener_certificate=shows_listener_certificate(
-                step.kubernetes, step.identity.namespace, controllers, spec
-            ),
-        )
-        runner = spec.verification.runner
-        if runner is Runner.SPARK_APPLICATION and not self._serves_spark(step):
-            runner = Runner.JOB
-        if action.profile is Profile.COPY:
-            self._create(step, runs.tree_claim(spec, facts))
-        self._create(step, runs.config_map(spec, facts))
-        name = names.verification_config_map(facts.run_id)
-        config_map = step.kubernetes.get("v1", "ConfigMap", facts.namespace, name)
-        if config_map is None:
-            raise ActionError(f"ConfigMap {facts.namespace}/{name} vanished")
-        # Before the first pod: until it is there, anybody may connect.
-        self._create(step, runs.network_policy(facts, config_map["metadata"]["uid"]))
-        if runs.has_executors(spec, facts, runner):
-            self._create(step, runs.spark_secret(facts, secrets.token_urlsafe(_SPARK_SECRET_BYTES)))
-        for obj in runs.access(spec, facts, runner):
-            self._create(step, obj)
-        self._create(step, runs.application(spec, facts, runner))
-
-    @staticmethod
-    def _serves_spark(step: Step) -> bool:
-        return step.kubernetes.serves(runs.SPARK_API_VERSION, "SparkApplication")
-
-    def _remove(self, step: Step, run_id: str, *, keep_report: bool) -> None:
-        namespace = step.identity.namespace
-        if self._serves_spark(step):
-            step.kubernetes.delete(runs.SPARK_API_VERSION, "SparkApplication", namespace, run_id)
-        step.kubernetes.delete("batch/v1", "Job", namespace, run_id)
-        for kind in ("RoleBinding", "Role"):
-            step.kubernetes.delete(runs.RBAC_API_VERSION, kind, namespace, names.verification_config_map(run_id))
-        if not keep_report:
-            step.kubernetes.delete("v1", "ConfigMap", namespace, names.verification_config_map(run_id))
 
     def _archive_differences(self, step: Step, run_id: str, secret: str) -> None:
         namespace = step.identity.namespace
@@ -481,7 +380,7 @@ class Actuator:
             raise ActionError(f"ConfigMap {namespace}/{name} with the report of {run_id} does not exist")
         report = archives.report_of(config_map)
         values = step.clients.zookeeper.payloads(archives.paths_of(report.differences))
-        self._create(step, archives.secret(namespace, secret, step.identity.name, report, values))
+        create_once(step.kubernetes, archives.secret(namespace, secret, step.identity.name, report, values))
 
     # --------------------------------------------------------------------------------------------- others
 
@@ -529,12 +428,6 @@ class Actuator:
             if obj is not None:
                 documents.append(hand_over.exported({"apiVersion": api_version, "kind": kind, **obj}))
         return yaml.safe_dump_all(documents, sort_keys=False)
-
-    def _create(self, step: Step, obj: dict[str, Any]) -> None:
-        try:
-            step.kubernetes.create(obj)
-        except ConflictError:
-            return  # an earlier attempt created it
 
 
 def _secret(namespace: str, name: str, migration: str, files: dict[str, str]) -> dict[str, Any]:

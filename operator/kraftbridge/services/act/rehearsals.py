@@ -1,4 +1,4 @@
-"""Executes the actions of a rehearsal."""
+"""Executes the actions of a rehearsal that are its own: it is launched, fenced, and collected."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from kraftbridge.builders import rehearsal as builder
 from kraftbridge.config import Settings
-from kraftbridge.exceptions import ConflictError
-from kraftbridge.models.decision import CollectRehearsal, FenceRehearsal, LaunchRehearsal, RemoveRehearsal
+from kraftbridge.constants import LABEL_RUN
+from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun
 from kraftbridge.models.rehearsal import (
     PAGE_KEY,
     PAGE_MARK,
@@ -20,10 +20,8 @@ from kraftbridge.models.rehearsal import (
     RehearsalResult,
     RehearsalVerdict,
 )
-from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import MigrationStatus
 from kraftbridge.outside import bounds
-from kraftbridge.phases.draft import Identity
+from kraftbridge.services.act.step import Step, create_once
 from kraftbridge.services.facts import Facts
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -31,58 +29,60 @@ _LOG_LINES = 200
 """A container runtime splits long lines into parts of 16 KiB."""
 
 
-def carry_out(
-    kubernetes: KubernetesPort,
-    facts: Facts,
-    settings: Settings,
-    identity: Identity,
-    spec: MigrationSpec,
-    status: MigrationStatus,
-    action: LaunchRehearsal | FenceRehearsal | CollectRehearsal | RemoveRehearsal,
-) -> None:
-    """Execute one action of a rehearsal. Each action can be repeated.
+def launch(facts: Facts, settings: Settings, step: Step, action: LaunchRun) -> None:
+    """Make the ConfigMap and the Job; its pod reads the tree and waits for its fence.
 
     Raises
     ------
     MigrationError
         The API server refuses, or does not answer.
     """
-    namespace = identity.namespace
-    match action:
-        case LaunchRehearsal(run_id):
-            run = _facts(facts, settings, identity, spec, status, run_id)
-            for obj in (builder.config_map(spec, run), builder.job(spec, run)):
-                _create(kubernetes, obj)
-        case FenceRehearsal(run_id):
-            run = _facts(facts, settings, identity, spec, status, run_id)
-            kubernetes.apply(builder.network_policy(run), force=True)
-        case CollectRehearsal(run_id, pod):
-            text, page = _result(kubernetes, namespace, pod)
-            patch: dict[str, Any] = {"data": {RESULT_KEY: text}}
-            if page:
-                patch["binaryData"] = {PAGE_KEY: page}
-            kubernetes.merge_patch("v1", "ConfigMap", namespace, run_id, patch)
-        case RemoveRehearsal(run_id, keep_report):
-            kubernetes.delete("batch/v1", "Job", namespace, run_id)
-            if not keep_report:
-                kubernetes.delete("v1", "ConfigMap", namespace, run_id)
+    run = _facts(facts, settings, step, action.run_id)
+    for obj in (builder.config_map(step.spec, run), builder.job(step.spec, run)):
+        create_once(step.kubernetes, obj)
 
 
-def _facts(
-    facts: Facts, settings: Settings, identity: Identity, spec: MigrationSpec, status: MigrationStatus, run_id: str
-) -> builder.RehearsalFacts:
+def fence(facts: Facts, settings: Settings, step: Step, action: FenceRun) -> None:
+    """Close the pod, now that it has read the tree. It starts Kafka once it reaches nothing.
+
+    Raises
+    ------
+    MigrationError
+        The API server refuses, or does not answer.
+    """
+    step.kubernetes.apply(builder.network_policy(_facts(facts, settings, step, action.run_id)), force=True)
+
+
+def collect(step: Step, action: CollectRun) -> None:
+    """Take the result from the pod's log into the ConfigMap.
+
+    Raises
+    ------
+    MigrationError
+        The API server refuses, or does not answer.
+    """
+    namespace = step.identity.namespace
+    pods = step.kubernetes.list("v1", "Pod", namespace, f"{LABEL_RUN}={action.run_id}")
+    text, page = _result(step.kubernetes, namespace, pods[0]["metadata"]["name"] if pods else "")
+    patch: dict[str, Any] = {"data": {RESULT_KEY: text}}
+    if page:
+        patch["binaryData"] = {PAGE_KEY: page}
+    step.kubernetes.merge_patch("v1", "ConfigMap", namespace, action.run_id, patch)
+
+
+def _facts(facts: Facts, settings: Settings, step: Step, run_id: str) -> builder.RehearsalFacts:
     return builder.RehearsalFacts(
         run_id=run_id,
-        migration_uid=identity.uid,
-        verifier_image=spec.verification.image or settings.verifier_image,
-        controllers=facts.controllers(identity, spec, status),
+        migration_uid=step.identity.uid,
+        verifier_image=step.spec.verification.image or settings.verifier_image,
+        controllers=facts.controllers(step.identity, step.spec, step.status),
     )
 
 
 def _result(kubernetes: KubernetesPort, namespace: str, pod: str) -> tuple[str, str]:
     """Return the result as JSON and the page from the log; without a result, one that reports its absence."""
     words = "its pod is gone"
-    for container in (builder.CONTAINER, builder.READER):
+    for container in (builder.CONTAINER, builder.FENCE, builder.READER):
         log = kubernetes.pod_logs(namespace, pod, container, _LOG_LINES) if pod else None
         if log is None:
             continue
@@ -105,10 +105,3 @@ def _result(kubernetes: KubernetesPort, namespace: str, pod: str) -> tuple[str, 
         verdict=RehearsalVerdict.UNKNOWN, reason=words, ending=Ending.NOT_STARTED, started_at=now, finished_at=now
     )
     return lost.to_json(), ""
-
-
-def _create(kubernetes: KubernetesPort, obj: dict[str, Any]) -> None:
-    try:
-        kubernetes.create(obj)
-    except ConflictError:
-        return  # an earlier attempt created it

@@ -15,13 +15,12 @@ from kraftbridge.builders.broker_overlays import BrokerFacts
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.builders.controllers import configuration as controllers_configuration
 from kraftbridge.builders.rehearsal import fingerprint as rehearsed_fingerprint
-from kraftbridge.builders.verification import SPARK_API_VERSION
 from kraftbridge.config import Settings
-from kraftbridge.constants import canary_topic
+from kraftbridge.constants import SPARK_API_VERSION, canary_topic
 from kraftbridge.copies.dry_start import described
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
-from kraftbridge.models.dry_start import DryStartState
+from kraftbridge.models.dry_start import DryStartReport, DryStartState
 from kraftbridge.models.issued import PresentedCertificate
 from kraftbridge.models.objects import section
 from kraftbridge.models.observation import (
@@ -43,6 +42,7 @@ from kraftbridge.models.phase import Part, Phase
 from kraftbridge.models.spec import BrokersSpec, MigrationSpec, Runner
 from kraftbridge.models.status import (
     ControllersStatus,
+    DryStartStatus,
     GuardedStatefulSet,
     KeptCopy,
     MigrationStatus,
@@ -52,7 +52,7 @@ from kraftbridge.models.status import (
     with_channel,
 )
 from kraftbridge.models.survey import Survey
-from kraftbridge.phases import expired
+from kraftbridge.phases import dry_starting, expired
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.lost_quorum import is_under_way
 from kraftbridge.phases.needs import needs
@@ -110,6 +110,8 @@ class Memory:
     """Channel with which the parts below were read."""
     dry_start: Answer[tuple[str, tuple[BrokersSpec, ...]]] | None = None
     """The fingerprint of the brokers' pods, and the channels that they may have."""
+    dry_start_report: tuple[str, DryStartReport | None] | None = None
+    """Id of the last dry start, and what it found."""
     rehearsed: Answer[str] | None = None
     """For a rehearsal's inputs: their fingerprint."""
     features: Answer[Mapping[int, NodeFeatures | Unobserved]] | None = None
@@ -200,8 +202,9 @@ class Observer:
         redundancy = look(Part.REDUNDANCY, "topics", self._redundancy, clients, memory, now)
         survey = look(Part.SURVEY, "survey", self._survey, identity, spec, status, clients, memory)
         registered = look(Part.REGISTERED_CONTROLLERS, "quorum", clients.controllers.registered_controllers)
-        name = status.healing.archive if status.healing is not None else ""
-        archive = look(Part.ARCHIVE, "archive", archives.find, self._kubernetes, identity.namespace, name)
+        archive = look(
+            Part.ARCHIVE, "archive", archives.find, self._kubernetes, identity.namespace, _archive_of(status)
+        )
         canary = canary_topic(status.canary.value) if status.canary is not None else ""
         canaries = look(Part.CANARY_BY_BROKER, "brokers", clients.brokers.serves_topic, canary)
         views = look(Part.CONTROLLER_BY_BROKER, "brokers", _views, clients)
@@ -209,9 +212,10 @@ class Observer:
         if features is None:
             features = look(Part.NODE_FEATURES, "features", _features, clients)
         validation = look(Part.FEATURE_ANSWER, "quorum", _validation, clients, status)
-        dry_start = look(Part.DRY_START, "dry start", self._dry_start, identity, spec, status, memory, choosing)
+        dry_start = look(Part.DRY_START, "dry start", self._dry_start, identity, spec, status, memory, now, choosing)
         rehearsal = look(Part.REHEARSAL, "rehearsal", self._rehearsal, identity, spec, status, memory)
         brought = look(Part.BROUGHT, "Secret of the listener", self._facts.brought, identity, spec, status, now)
+        left = look(Part.RUNS_LEFT, "runs", runs.left_runs, self._kubernetes, identity.namespace, status.retired_runs)
         issued = look(Part.ISSUED, "Secret of the listener", self._facts.issued, identity, spec, status, now)
         record = look(Part.BROKER_RECORD, "record of the broker", self._record, identity, status, memory)
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
@@ -261,6 +265,7 @@ class Observer:
             canary_committed=memory.canary_committed,
             dry_start=self._result(dry_start),
             rehearsal=self._result(rehearsal),
+            runs_left=self._result(left),
             broker_record=recorded,
             broker_now=self._result(now_is),
             start_log=self._result(started),
@@ -530,10 +535,15 @@ class Observer:
         spec: MigrationSpec,
         status: MigrationStatus,
         memory: Memory,
+        now: datetime,
         choosing: bool,  # noqa: FBT001 - the call is deferred
     ) -> DryStartState:
+        record = status.dry_start
+        run = None
+        if record is not None and record.running is not None:
+            run = self._dry_starts.run(identity, record.running)
         if not self._settings.dry_start:
-            return DryStartState("", off=True)
+            return DryStartState("", run=run, off=True)
         answer = memory.dry_start
         # Later a template is compared with what was looked at (`phases.nodes.templates`), as of this very step.
         seconds = DRY_START_EVERY_SECONDS if status.phase is Phase.PREFLIGHT else 0.0
@@ -542,7 +552,17 @@ class Observer:
             channels = self._dry_starts.channels(identity, spec) if choosing else ()
             memory.dry_start = answer = Answer((fingerprint, channels))
         fingerprint, channels = answer.value
-        return replace(self._dry_starts.state(identity, fingerprint), channels=channels)
+        return DryStartState(fingerprint, self._last_dry_start(identity, record, memory, now), run, channels=channels)
+
+    def _last_dry_start(
+        self, identity: Identity, record: DryStartStatus | None, memory: Memory, now: datetime
+    ) -> DryStartReport | None:
+        """Return what the last dry start found, while that stands."""
+        if record is None or not dry_starting.stands(record, identity.generation, now):
+            return None
+        if memory.dry_start_report is None or memory.dry_start_report[0] != record.run_id:
+            memory.dry_start_report = (record.run_id, self._dry_starts.report(identity, record))
+        return memory.dry_start_report[1]
 
     def _rehearsal(
         self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
@@ -612,6 +632,10 @@ def _handed_over(
         lacking=hand_over.lacking(needed, stateful_set["spec"]["template"]),
         owner_renders=hand_over.owner_renders(needed, stateful_set),
     )
+
+
+def _archive_of(status: MigrationStatus) -> str:
+    return status.healing.archive if status.healing is not None else ""
 
 
 def _features(clients: ClusterClients) -> Mapping[int, NodeFeatures | Unobserved]:

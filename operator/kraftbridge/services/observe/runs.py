@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,14 +10,14 @@ from pydantic import ValidationError
 
 from kraftbridge.builders import names
 from kraftbridge.builders import rehearsal as builder
-from kraftbridge.builders.verification import SPARK_API_VERSION
-from kraftbridge.constants import LABEL_RUN
+from kraftbridge.constants import LABEL_RUN, SPARK_API_VERSION
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, RunState, VerificationRun
 from kraftbridge.models.rehearsal import RESULT_KEY, RehearsalResult
 from kraftbridge.models.report import GO_KEY, MAXIMUM_SUMMARY_BYTES, READY_KEY, VERDICT_KEY, Go, VerdictSummary
-from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.runs import RUNS
+from kraftbridge.models.status import MigrationStatus, RetiredRun
 from kraftbridge.outside import bounds
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.observe import workloads
@@ -187,6 +187,32 @@ def _failure(job: Object) -> Mapping[str, Any] | None:
     return next((c for c in conditions if (c["type"], c["status"]) == ("Failed", "True")), None)
 
 
+def left_runs(kubernetes: ReadPort, namespace: str, retired: Sequence[RetiredRun]) -> frozenset[str]:
+    """Return the ids of the runs of which something is left that was to be removed.
+
+    Raises
+    ------
+    ObservationError
+        The API server does not answer.
+    """
+    return frozenset(run.run_id for run in retired if _is_left(kubernetes, namespace, run))
+
+
+def _is_left(kubernetes: ReadPort, namespace: str, run: RetiredRun) -> bool:
+    row = RUNS[run.kind]
+    wanted = [(*workload, run.run_id) for workload in row.workloads if _is_served(kubernetes, *workload)]
+    if not run.keep_report:
+        wanted.append(("v1", "ConfigMap", row.report(run.run_id)))
+    if any(kubernetes.get(api_version, kind, namespace, name) is not None for api_version, kind, name in wanted):
+        return True
+    # Pods of a workload go with it.
+    return not row.workloads and bool(kubernetes.list("v1", "Pod", namespace, f"{LABEL_RUN}={run.run_id}"))
+
+
+def _is_served(kubernetes: ReadPort, api_version: str, kind: str) -> bool:
+    return api_version != SPARK_API_VERSION or kubernetes.serves(api_version, kind)
+
+
 def running_rehearsal(kubernetes: ReadPort, identity: Identity, status: MigrationStatus) -> RehearsalRun | None:
     """Return the state of the rehearsal that runs according to the status; None if none runs.
 
@@ -232,23 +258,22 @@ def _ended(run_id: str, text: str) -> RehearsalRun:
 
 
 def _of_pod(kubernetes: ReadPort, identity: Identity, run_id: str, pod: Object) -> RehearsalRun:
-    name = pod["metadata"]["name"]
     reader = _terminated(pod, "initContainerStatuses", builder.READER)
     ended = _terminated(pod, "containerStatuses", builder.CONTAINER)
     failed = section(pod, "status").get("phase") == "Failed"
     if ended is not None or failed or section(reader).get("exitCode"):
-        return RehearsalRun(run_id, RehearsalProgress.ENDED, pod=name)
+        return RehearsalRun(run_id, RehearsalProgress.ENDED)
     trouble = workloads.pod_trouble(pod)
     if trouble:
         progress = RehearsalProgress.READING if _may_pass(trouble) else RehearsalProgress.CANNOT_START
-        return RehearsalRun(run_id, progress, trouble, name)
+        return RehearsalRun(run_id, progress, trouble)
     if reader is None:
-        return RehearsalRun(run_id, RehearsalProgress.READING, pod=name)
+        return RehearsalRun(run_id, RehearsalProgress.READING)
     policy = kubernetes.get(
         "networking.k8s.io/v1", "NetworkPolicy", identity.namespace, builder.policy_name(identity.name)
     )
     fenced = section(policy, "spec", "podSelector", "matchLabels").get(LABEL_RUN) == run_id
-    return RehearsalRun(run_id, RehearsalProgress.RUNNING if fenced else RehearsalProgress.UNFENCED, pod=name)
+    return RehearsalRun(run_id, RehearsalProgress.RUNNING if fenced else RehearsalProgress.UNFENCED)
 
 
 def _terminated(pod: Object, statuses: str, name: str) -> Mapping[str, Any] | None:

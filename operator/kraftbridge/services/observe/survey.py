@@ -27,13 +27,12 @@ from kraftbridge.builders import names
 from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.builders.verification import (
     JOB_MEMORY,
-    SPARK_API_VERSION,
     heap_mebibytes,
     job_limit_mebibytes,
     overhead_mebibytes,
 )
 from kraftbridge.config import Settings
-from kraftbridge.constants import LABEL_MIGRATION
+from kraftbridge.constants import LABEL_MIGRATION, SPARK_API_VERSION
 from kraftbridge.exceptions import ActionError, ActionRefusedError, InvalidSpecError, ObservationError
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import NOT_NEEDED, Unobserved

@@ -1,0 +1,111 @@
+"""The kinds of runs: pods that the operator starts beside the migration, follows, and removes. One row for each kind.
+
+All kinds have one life cycle: a run is recorded in the status and launched, takes its steps, ends with a report in its
+ConfigMap or past its time limit, and is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from kraftbridge.constants import RBAC_API_VERSION, SPARK_API_VERSION, UID_LENGTH
+from kraftbridge.models.spec import MigrationSpec
+
+_MIGRATION_CHARACTERS: Final = 30
+"""Of the migration's name in the id of a run, which is a label (63 characters)."""
+DRY_START_STAGE_LIMIT: Final = timedelta(seconds=90)
+"""Time limit of a stage of a dry start, and so for each of its pods from the moment when it may start."""
+
+
+class RunKind(StrEnum):
+    """What a run is for."""
+
+    VERIFICATION = "Verification"
+    REHEARSAL = "Rehearsal"
+    DRY_START = "DryStart"
+
+
+class RunStep(StrEnum):
+    """Steps of a run, in their order. A kind has those of its row."""
+
+    LAUNCH = "Launch"
+    """Its ConfigMap and its pods are made; the pods wait."""
+    FENCE = "Fence"
+    """A NetworkPolicy closes its pods, and the probe tries it from inside."""
+    RELEASE = "Release"
+    """Its pods begin."""
+    COLLECT = "Collect"
+    """What its pods found is taken from their logs into its ConfigMap."""
+    REMOVE = "Remove"
+    """What runs of it is deleted; its report may stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """What is true of one kind of runs."""
+
+    role: str
+    """Value of the role label of its pods."""
+    infix: str
+    """Part of the id of each run that tells the kinds apart."""
+    report_suffix: str
+    """End of the name of its ConfigMap, after the id."""
+    steps: tuple[RunStep, ...]
+    workloads: tuple[tuple[str, str], ...]
+    """API version and kind of the objects that make its pods. They have the run's id as their name."""
+    limit: Callable[[MigrationSpec], timedelta]
+    """Time limit."""
+    failure: str
+    """What follows where it ends without a result."""
+    rights: tuple[tuple[str, str], ...] = ()
+    """API version and kind of the objects that let its pods write the report. They have the report's name."""
+
+    def run_id(self, migration: str, uid: str, number: int) -> str:
+        """Return the id of a migration's run."""
+        return f"{migration[:_MIGRATION_CHARACTERS]}-{uid[:UID_LENGTH]}{self.infix}-{number}"
+
+    def report(self, run_id: str) -> str:
+        """Return the name of a run's ConfigMap."""
+        return f"{run_id}{self.report_suffix}"
+
+
+_JOB: Final = ("batch/v1", "Job")
+_FENCED: Final = (RunStep.LAUNCH, RunStep.FENCE)
+RUNS: Final[Mapping[RunKind, RunRow]] = MappingProxyType(
+    {
+        RunKind.VERIFICATION: RunRow(
+            role="verifier",
+            infix="",
+            report_suffix="-verification",
+            steps=(RunStep.LAUNCH, RunStep.RELEASE, RunStep.REMOVE),  # its driver writes the report itself
+            workloads=((SPARK_API_VERSION, "SparkApplication"), _JOB),
+            rights=((RBAC_API_VERSION, "RoleBinding"), (RBAC_API_VERSION, "Role")),
+            limit=lambda spec: timedelta(seconds=spec.verification.deadline_seconds),
+            failure="the gate stays closed, and the next run is launched after a pause",
+        ),
+        RunKind.REHEARSAL: RunRow(
+            role="rehearsal",
+            infix="-rehearsal",
+            report_suffix="",
+            # Its pod waits for the fence by itself, and begins behind it.
+            steps=(*_FENCED, RunStep.COLLECT, RunStep.REMOVE),
+            workloads=(_JOB,),
+            limit=lambda spec: timedelta(seconds=spec.rehearsal.timeout_seconds),
+            failure="the verdict is Unknown, a blocking finding",
+        ),
+        RunKind.DRY_START: RunRow(
+            role="dry-start",
+            infix="-dry-start",
+            report_suffix="",
+            steps=(*_FENCED, RunStep.RELEASE, RunStep.COLLECT, RunStep.REMOVE),
+            workloads=(),  # its pods are bare
+            limit=lambda _: DRY_START_STAGE_LIMIT,
+            failure="a blocking finding, and another dry start after a minute",
+        ),
+    }
+)

@@ -1,0 +1,354 @@
+"""Executes the actions of a dry start: makes its copies behind their gates, lets them start, collects what they show.
+
+Each action can be repeated: what it made is found by its name.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kraftbridge.builders import dry_start_pods as builder
+from kraftbridge.builders.broker_overlays import short_hash
+from kraftbridge.builders.dry_start_pods import DryStartFacts
+from kraftbridge.builders.pods import completed
+from kraftbridge.config import Settings
+from kraftbridge.constants import LABEL_RUN
+from kraftbridge.copies.dry_start import copies_in
+from kraftbridge.exceptions import ActionError, ConflictError, MigrationError, OvertakenError
+from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun, ReleaseRun, RemoveRun
+from kraftbridge.models.dry_start import (
+    PLAN_KEY,
+    PROBLEM_KEY,
+    CopyOutcome,
+    DryStartPlan,
+    DryStartStage,
+    MadePods,
+)
+from kraftbridge.models.objects import section
+from kraftbridge.models.runs import DRY_START_STAGE_LIMIT
+from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.models.status import DryStartRunStatus, MigrationStatus
+from kraftbridge.outside import bounds
+from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.dry_starting import CHANGED, accepts_unfenced
+from kraftbridge.services.clients import ClusterClients
+from kraftbridge.services.copy_outcomes import outcome_of
+from kraftbridge.services.dry_start_inputs import Copy, InputReader, Inputs
+from kraftbridge.services.facts import Facts
+from kraftbridge.services.observe import dry_starts as seen
+from kraftbridge.storage.ports import KubernetesPort, Object
+
+logger = logging.getLogger(__name__)
+
+_POD: Final = ("v1", "Pod")
+_CONFIG_MAP: Final = ("v1", "ConfigMap")
+_LOG_LINES: Final = 400
+_MAXIMUM_BYTES: Final = 900_000
+"""Of all compressed outcomes. The API server refuses ConfigMaps over 1 MiB."""
+_PROBLEM_CHARACTERS: Final = 500
+_CHANGED_POD: Final = "somebody changed the pod while it waited; a copy with that is not started"
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What a run is made from, read anew for one action."""
+
+    inputs: Inputs
+    copies: Sequence[Copy]
+    trials: Sequence[Copy]
+
+    def stage(self, plan: DryStartPlan, run: DryStartRunStatus, collected: Mapping[Any, Any]) -> list[Copy]:
+        """Return the copies of the run's present stage."""
+        stage = DryStartStage.COPIES if run.stage is DryStartStage.PROBE else run.stage
+        wanted = copies_in(plan, stage, collected, choosing=run.choosing)
+        by_key = {copy.key: (copy, overlay) for copy, overlay in (*self.copies, *self.trials)}
+        return [by_key[key] for key in wanted if key in by_key]
+
+
+@dataclass(frozen=True, slots=True)
+class DryStartActs:
+    """The actions of one migration's dry start."""
+
+    kubernetes: KubernetesPort
+    """Writes only while what the step has decided on still holds."""
+    settings: Settings
+    facts: Facts
+    reader: InputReader
+    identity: Identity
+    spec: MigrationSpec
+    status: MigrationStatus
+    clients: ClusterClients
+
+    def carry_out(self, action: LaunchRun | FenceRun | ReleaseRun | CollectRun | RemoveRun) -> None:
+        """Execute one action. A removal deletes the pods besides (`kraftbridge.services.act.runs`).
+
+        Raises
+        ------
+        MigrationError
+            The API server refuses, or does not answer.
+        """
+        if isinstance(action, RemoveRun):
+            self._clear(action)
+            return
+        record = self.status.dry_start
+        run = None if record is None else record.running
+        if run is None or run.run_id != action.run_id:
+            return
+        match action:
+            case LaunchRun():
+                self._telling(run, self._launch)
+            case FenceRun():
+                self._telling(run, self._fence)
+            case ReleaseRun():
+                self._release(run)
+            case CollectRun():
+                self._collect(run)
+
+    def _telling(self, run: DryStartRunStatus, act: Callable[[DryStartRunStatus], None]) -> None:
+        """Act; write why that is not possible into the run's ConfigMap, so that the next step ends the run with it."""
+        try:
+            act(run)
+        except (OvertakenError, ConflictError):
+            raise
+        except MigrationError as error:
+            self._tell(run, str(error))
+        except Exception as error:  # preflight must get an answer in any case
+            logger.exception("%s/%s: dry start", self.identity.namespace, self.identity.name)
+            self._tell(run, f"the operator failed: {type(error).__name__}: {error}")
+
+    def _tell(self, run: DryStartRunStatus, problem: str) -> None:
+        logger.warning("%s/%s: dry start: %s", self.identity.namespace, self.identity.name, problem)
+        self._write(run, {"data": {PROBLEM_KEY: problem[:_PROBLEM_CHARACTERS]}})
+
+    # ---------------------------------------------------------------------------------------------- launch
+
+    def _launch(self, run: DryStartRunStatus) -> None:
+        """Make the pods of the present stage, each behind its gate; before the first ones, record the plan."""
+        prepared = self._prepare(run)
+        if prepared.inputs.fingerprint != run.digest:
+            raise ActionError(CHANGED)
+        closed = self._ensure_plan(run, prepared)
+        facts = self._facts(run, closed)
+        self._ensure_secret(facts, prepared)
+        config_map = self.kubernetes.get(*_CONFIG_MAP, self.identity.namespace, run.run_id)
+        plan = seen.plan_of(config_map)
+        if plan is None:
+            raise ActionError(f"ConfigMap {run.run_id} of the dry start vanished")
+        wanted = prepared.stage(plan, run, seen.collected_of(config_map))
+        made: dict[str, str] = {}
+        refused: dict[str, str] = {}
+        for copy, _ in wanted:
+            pod = builder.copy_pod(facts, copy)
+            try:
+                made[pod["metadata"]["name"]] = _digest(self._make(facts, pod))
+            except OvertakenError:
+                raise
+            except ActionError as error:
+                refused[pod["metadata"]["name"]] = str(error)
+        stage = DryStartStage.COPIES if run.stage is DryStartStage.PROBE else run.stage
+        self._record_made(run, stage, MadePods(made, refused))
+
+    def _prepare(self, run: DryStartRunStatus) -> _Prepared:
+        inputs = self.reader.read(self.identity, self.spec, self.status)
+        copies = self.reader.copies(self.identity, self.spec, self.status, self.clients, run, inputs.sources)
+        trials = self.reader.trials(self.identity, self.spec, self.status, copies, choosing=run.choosing)
+        return _Prepared(inputs, copies, trials)
+
+    def _ensure_plan(self, run: DryStartRunStatus, prepared: _Prepared) -> tuple[str, ...]:
+        """Record what the run sets out to do, unless that is on record; return the addresses that it must not reach."""
+        recorded = seen.plan_of(self.kubernetes.get(*_CONFIG_MAP, self.identity.namespace, run.run_id))
+        if recorded is not None:
+            return recorded.closed
+        self._delete_former(run)
+        closed = self.reader.closed(self.identity, self.spec, prepared.inputs.sources)
+        plan = DryStartPlan(
+            tuple(copy.key for copy, _ in prepared.copies),
+            tuple(copy.key for copy, _ in prepared.trials),
+            closed,
+            prepared.inputs.untried,
+        )
+        self._write(run, {"data": {PLAN_KEY: seen.PLAN.dump_json(plan).decode()}})
+        return closed
+
+    def _delete_former(self, run: DryStartRunStatus) -> None:
+        """Delete what an interruption left of former runs."""
+        record = self.status.dry_start
+        kept = {run.run_id, "" if record is None else record.run_id}
+        facts = self._facts(run, ())
+        selector = ",".join(f"{name}={value}" for name, value in facts.labels.items() if name != LABEL_RUN)
+        for kind in (_POD, _CONFIG_MAP):
+            for obj in self.kubernetes.list(*kind, self.identity.namespace, selector):
+                if section(obj, "metadata", "labels").get(LABEL_RUN) in kept and kind != _POD:
+                    continue
+                self._delete(kind, obj)
+
+    def _delete(self, kind: tuple[str, str], obj: Object) -> None:
+        metadata = obj["metadata"]
+        self.kubernetes.delete(*kind, self.identity.namespace, metadata["name"], uid=metadata["uid"], grace_seconds=0)
+
+    def _ensure_secret(self, facts: DryStartFacts, prepared: _Prepared) -> None:
+        """Write the run's salt and files once: copies of one run must hash with one salt."""
+        name = builder.run_name(facts.migration)
+        present = self.kubernetes.get("v1", "Secret", facts.namespace, name)
+        if _holds_files_of(present, facts.run):
+            return
+        copies = [copy for copy, _ in (*prepared.copies, *prepared.trials)]
+        secret = builder.run_secret(facts, secrets.token_hex(32), copies, prepared.inputs.listener)
+        self.kubernetes.apply(secret, force=True)
+
+    def _make(self, facts: DryStartFacts, pod: Object) -> Object:
+        """Make a gated pod, compare the admitted pod with the requested one, and return it.
+
+        Raises
+        ------
+        ActionError
+            The API server refuses the pod, or admission changed it. A changed pod is deleted before it runs.
+        """
+        name = pod["metadata"]["name"]
+        try:
+            admitted: Object | None = self.kubernetes.create(pod)
+        except ConflictError:
+            admitted = self.kubernetes.get(*_POD, facts.namespace, name)  # an earlier attempt made it
+        if admitted is None:
+            raise ActionError(f"pod {name}: it is gone")
+        problem = ""
+        if not admitted["spec"].get("schedulingGates"):
+            problem = "the API server does not hold it back (schedulingGates, Kubernetes 1.27)"
+        elif changed := builder.additions(pod, admitted):
+            problem = f"admission of this cluster put in {', '.join(changed)}; a copy with that is not started"
+        if problem:
+            self._delete(_POD, admitted)
+            raise ActionError(f"pod {name}: {problem}")
+        return admitted
+
+    # ----------------------------------------------------------------------------------- fence and release
+
+    def _fence(self, run: DryStartRunStatus) -> None:
+        """Close the run's pods, and let the probe try the fence from inside."""
+        config_map = self.kubernetes.get(*_CONFIG_MAP, self.identity.namespace, run.run_id)
+        plan = seen.plan_of(config_map)
+        if plan is None:
+            raise ActionError(f"ConfigMap {run.run_id} of the dry start vanished")
+        facts = self._facts(run, plan.closed)
+        self.kubernetes.apply(builder.network_policy(facts), force=True)
+        pod = builder.probe_pod(facts, plan.closed)
+        self._make(facts, pod)
+        self._let_go(facts.namespace, pod["metadata"]["name"])
+
+    def _record_made(self, run: DryStartRunStatus, stage: DryStartStage, made: MadePods) -> None:
+        self._write(run, {"data": {stage.made_key: seen.MADE.dump_json(made).decode()}})
+
+    def _release(self, run: DryStartRunStatus) -> None:
+        """Let the pods of the stage go that are as they were compared; delete those that somebody has changed since."""
+        namespace = self.identity.namespace
+        made = seen.made_pods(self.kubernetes.get(*_CONFIG_MAP, namespace, run.run_id), run.stage)
+        pods = self.kubernetes.list(*_POD, namespace, f"{LABEL_RUN}={run.run_id}")
+        waiting = [pod for pod in pods if pod["spec"].get("schedulingGates") and pod["metadata"]["name"] in made.pods]
+        changed = [pod for pod in waiting if _digest(pod) != made.pods[pod["metadata"]["name"]]]
+        if changed:
+            problems = {pod["metadata"]["name"]: _CHANGED_POD for pod in changed}
+            self._record_made(run, run.stage, MadePods(made.pods, {**made.refused, **problems}))
+        for pod in waiting:
+            if pod in changed:
+                self._delete(_POD, pod)
+            else:
+                self._let_go(namespace, pod["metadata"]["name"], pod["metadata"]["resourceVersion"])
+
+    def _let_go(self, namespace: str, pod: str, version: str | None = None) -> None:
+        patch = {"spec": {"schedulingGates": None}}
+        self.kubernetes.merge_patch(*_POD, namespace, pod, patch, resource_version=version)
+
+    # --------------------------------------------------------------------------------- collect, and clear up
+
+    def _collect(self, run: DryStartRunStatus) -> None:
+        """Record what the copies of the stage show, and delete their pods."""
+        prepared = self._prepare(run)
+        namespace = self.identity.namespace
+        config_map = self.kubernetes.get(*_CONFIG_MAP, namespace, run.run_id)
+        plan = seen.plan_of(config_map)
+        if plan is None:
+            raise ActionError(f"ConfigMap {run.run_id} of the dry start vanished")
+        pods = {p["metadata"]["name"]: p for p in self.kubernetes.list(*_POD, namespace, f"{LABEL_RUN}={run.run_id}")}
+        refused = seen.made_pods(config_map, run.stage).refused
+        outcomes = []
+        ended = []
+        for copy, overlay in prepared.stage(plan, run, seen.collected_of(config_map)):
+            name = builder.copy_name(copy.key, run.run_id)
+            if name in refused:
+                outcomes.append(
+                    CopyOutcome(copy.key, copy.broker_id, None, problem=refused[name], overlay=dict(overlay))
+                )
+                continue
+            pod = pods.get(name)
+            outcomes.append(
+                outcome_of(copy, overlay, pod, self._log_reader(name), DRY_START_STAGE_LIMIT.total_seconds())
+            )
+            if pod is not None:
+                ended.append(pod)
+        packed = gzip.compress(seen.OUTCOMES.dump_json(tuple(outcomes)), mtime=0)
+        written = section(config_map, "binaryData")
+        total = len(packed) + sum(len(text) * 3 // 4 for text in written.values())
+        if total > _MAXIMUM_BYTES:
+            words = f"what its copies showed has {bounds.size(total)}, and {bounds.size(_MAXIMUM_BYTES)} is the most"
+            self._write(run, {"data": {PROBLEM_KEY: words}})
+            return
+        encoded = base64.b64encode(packed).decode()
+        self._write(run, {"binaryData": {run.stage.outcomes_key: encoded}})
+        for pod in ended:
+            self._delete(_POD, pod)
+
+    def _log_reader(self, pod: str) -> Callable[[str], str]:
+        def read(container: str) -> str:
+            with suppress(MigrationError):  # a container that never ran has no log
+                return self.kubernetes.pod_logs(self.identity.namespace, pod, container, _LOG_LINES) or ""
+            return ""
+
+        return read
+
+    def _clear(self, action: RemoveRun) -> None:
+        """Clear the run's Secret: the operator has no right to delete it. The NetworkPolicy remains."""
+        secret = self.kubernetes.get("v1", "Secret", self.identity.namespace, builder.run_name(self.identity.name))
+        if _holds_files_of(secret, action.run_id):
+            self.kubernetes.apply(builder.run_secret(self._named(action.run_id), "", ()), force=True)
+
+    # ---------------------------------------------------------------------------------------------- objects
+
+    def _facts(self, run: DryStartRunStatus, closed: tuple[str, ...]) -> DryStartFacts:
+        return self._named(run.run_id, () if accepts_unfenced(self.spec) else closed)
+
+    def _named(self, run_id: str, closed: tuple[str, ...] = ()) -> DryStartFacts:
+        return DryStartFacts(
+            namespace=self.identity.namespace,
+            migration=self.identity.name,
+            uid=self.identity.uid,
+            run=run_id,
+            operator_image=self.settings.operator_image,
+            closed=closed,
+            pods=completed(self.spec.pods, self.facts.pod_defaults(self.identity.namespace, self.spec)),
+        )
+
+    def _write(self, run: DryStartRunStatus, change: Mapping[str, Any]) -> None:
+        """Write into the run's ConfigMap, which is made where it does not exist."""
+        namespace = self.identity.namespace
+        metadata = self._named(run.run_id).metadata(run.run_id)
+        if self.kubernetes.get(*_CONFIG_MAP, namespace, run.run_id) is None:
+            self.kubernetes.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **change})
+        else:
+            self.kubernetes.merge_patch(*_CONFIG_MAP, namespace, run.run_id, change)
+
+
+def _digest(pod: Object) -> str:
+    """Return a digest of everything in a pod's spec but its gate."""
+    return short_hash([{name: value for name, value in pod["spec"].items() if name != "schedulingGates"}])
+
+
+def _holds_files_of(secret: Object | None, run_id: str) -> bool:
+    """Return whether the Secret has salt and files of this run."""
+    return section(secret, "metadata", "labels").get(LABEL_RUN) == run_id and bool(section(secret, "data").get("salt"))

@@ -1,0 +1,140 @@
+"""Tells from an ended copy of a broker's pod how its image would start Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kraftbridge.builders import dry_start_pods as builder
+from kraftbridge.builders.dry_start_pods import CopyFacts
+from kraftbridge.copies.dry_start import agent_loaded, kafka_start, last_words, programs
+from kraftbridge.models.dry_start import ContainerImage, CopyOutcome
+from kraftbridge.models.objects import entries, section
+from kraftbridge.pods.fence import EXIT_REACHED
+from kraftbridge.services.observe import workloads
+from kraftbridge.storage.ports import Object
+
+
+def outcome_of(
+    copy: CopyFacts,
+    overlay: Mapping[str, str],
+    pod: Object | None,
+    read_log: Callable[[str], str],
+    limit_seconds: float,
+) -> CopyOutcome:
+    """Return what a copy shows.
+
+    Parameters
+    ----------
+    overlay
+        Settings that its mode sets.
+    pod
+        None if it is gone.
+    read_log
+        Returns the log of a container, ``""`` if it has none.
+    limit_seconds
+        How long it was waited for.
+    """
+    outcome = CopyOutcome(copy.key, copy.broker_id, None, overlay=overlay)
+    if pod is None:
+        return _failed(outcome, "the copy is gone")
+    outcome = replace(outcome, images=_images(copy, pod))
+    for container in entries(pod, "spec", "initContainers"):
+        code = exit_code(pod, container["name"])
+        if code == 0:
+            continue
+        text = read_log(container["name"])
+        reached = reached_by(pod, container["name"])
+        if code == EXIT_REACHED and reached:
+            return _failed(outcome, f"the copy reaches {', '.join(reached)} although the NetworkPolicy closes it")
+        how = _end(code, "did not end")
+        if trouble := workloads.pod_trouble(pod):
+            how += f" ({trouble})"
+        return _failed(outcome, f"init container {container['name']} {how}", text)
+    text = read_log(copy.container)
+    start = kafka_start(text) or kafka_start(_message(pod, copy.container))
+    if start is None:
+        code = exit_code(pod, copy.container)
+        how = workloads.pod_trouble(pod) or _end(code, f"did not end in {limit_seconds:.0f} s")
+        problem = f"container {copy.container} {how} and never came to Kafka's start"
+        if code is not None and not agent_loaded(text):
+            problem += (
+                ". Its log shows no JVM that loaded the agent: "
+                "it ended before one started, the image has none, "
+                "or its entrypoint clears JAVA_TOOL_OPTIONS and _JAVA_OPTIONS"
+            )
+        return _failed(outcome, problem, text)
+    own = section(pod, "status").get("podIP")
+    theirs = section(copy.live, "status").get("podIP")
+    aliases = {pod["metadata"]["name"]: copy.key.pod}
+    if own and theirs:
+        aliases[own] = theirs
+    return replace(outcome, start=start, aliases=aliases)
+
+
+def _failed(outcome: CopyOutcome, problem: str, text: str = "") -> CopyOutcome:
+    return replace(outcome, problem=problem, words=last_words(text), programs=programs(text))
+
+
+def statuses(pod: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """Return the statuses of a pod's containers, init containers first."""
+    return (*entries(pod, "status", "initContainerStatuses"), *entries(pod, "status", "containerStatuses"))
+
+
+def _containers(pod: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    containers = (*entries(pod, "spec", "initContainers"), *entries(pod, "spec", "containers"))
+    return {container["name"]: container for container in containers}
+
+
+def _images(copy: CopyFacts, pod: Object) -> tuple[ContainerImage, ...]:
+    """Return the images of those containers in a copy that the running pod has, too, each with the running pod's.
+
+    A template that no pod was made from yet may have more containers.
+    Nothing of them runs that their image could differ from.
+    """
+    live_ids = {s["name"]: str(s.get("imageID") or "") for s in statuses(copy.live)}
+    copy_ids = {s["name"]: str(s.get("imageID") or "") for s in statuses(pod)}
+    live = _containers(copy.live)
+    copied = _containers(pod)
+    return tuple(
+        ContainerImage(
+            container=name,
+            live=str(live[name].get("image", "")),
+            live_id=live_ids.get(name, ""),
+            copy=str(container.get("image", "")),
+            copy_id=copy_ids.get(name, ""),
+            live_node=str(section(copy.live, "spec").get("nodeName", "")),
+            copy_node=str(pod["spec"].get("nodeName", "")),
+        )
+        for name, container in copied.items()
+        if name != builder.PREPARE and name in live
+    )
+
+
+def _terminated(pod: Object, container: str) -> Mapping[str, Any]:
+    status = next((s for s in statuses(pod) if s["name"] == container), None)
+    return section(status, "state", "terminated")
+
+
+def exit_code(pod: Object, container: str) -> int | None:
+    """Return the exit code of a container, None while it has not ended."""
+    code = _terminated(pod, container).get("exitCode")
+    return None if code is None else int(code)
+
+
+def _end(code: int | None, unended: str) -> str:
+    return unended if code is None else f"ended with code {code}"
+
+
+def _message(pod: Object, container: str) -> str:
+    return str(_terminated(pod, container).get("message") or "")
+
+
+def reached_by(pod: Object, container: str) -> tuple[str, ...]:
+    """Return the addresses that a container which tries the fence could reach, as its termination message tells."""
+    try:
+        return tuple(str(a) for a in json.loads(_message(pod, container))["reached"])
+    except (ValueError, KeyError, TypeError):
+        return ()

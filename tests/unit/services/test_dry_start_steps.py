@@ -1,0 +1,287 @@
+"""The steps of a dry start, driven from the status: whoever dies between any two of them, another one goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from tests.support.fakes import READ_VERBS, Killed
+from tests.unit.services.conftest import Operator, new_operator
+
+from kraftbridge.builders.broker_overlays import setting_of
+from kraftbridge.builders.dry_start_pods import ROLE
+from kraftbridge.constants import LABEL_ROLE
+from kraftbridge.models.dry_start import DryStartStage
+from kraftbridge.models.status import DryStartStatus
+from kraftbridge.pods.fence import EXIT_REACHED
+from kraftbridge.services import dry_start_inputs
+from kraftbridge.services.observe import dry_starts as seen
+
+COPIES = 7
+"""Of three brokers: each in its present mode, the first and the last in the two others."""
+
+
+@dataclass
+class Kubelet:
+    """Runs the pods of dry starts that nothing holds back, and writes down in which order they start."""
+
+    operator: Operator
+    started: list[str] = field(default_factory=list)
+    reached: tuple[str, ...] = ()
+    """What the probe reaches."""
+    runs: Callable[[str], bool] = lambda _name: True
+    """Whether a pod comes to its end."""
+
+    def settle(self) -> None:
+        """Let every pod that may run come to its end."""
+        kubernetes = self.operator.kubernetes
+        for (kind, _, name), pod in list(kubernetes.objects.items()):
+            if kind != "Pod":
+                continue
+            status = pod.setdefault("status", {})
+            images = [{"name": c["name"], "imageID": "sha256:1"} for c in pod["spec"]["containers"]]
+            status.setdefault("containerStatuses", images)
+            is_ours = pod["metadata"]["labels"].get(LABEL_ROLE) == ROLE
+            if is_ours and not pod["spec"].get("schedulingGates") and "phase" not in status:
+                self._run(name, pod, status)
+
+    def _run(self, name: str, pod: dict[str, Any], status: dict[str, Any]) -> None:
+        if name not in self.started:
+            self.started.append(name)
+        if not self.runs(name):
+            return
+        (container,) = pod["spec"]["containers"]
+        is_probe = container["name"] == "probe"
+        code = EXIT_REACHED if is_probe and self.reached else 0
+        message = json.dumps({"reached": self.reached}) if code else ""
+        ended = {"state": {"terminated": {"exitCode": code, "message": message}}}
+        status["phase"] = "Failed" if code else "Succeeded"
+        status["containerStatuses"] = [{"name": container["name"], "imageID": "sha256:1", **ended}]
+        status["initContainerStatuses"] = [{"name": c["name"], **ended} for c in pod["spec"].get("initContainers", [])]
+        given = {setting_of(e["name"], "KAFKA_"): e.get("value", "") for e in container.get("env", [])}
+        settings = {n: {"value": v} for n, v in given.items() if n is not None}
+        result = json.dumps({"version": 1, "valid": True, "settings": settings})
+        self.operator.kubernetes.logs[name] = f"kraftbridge-dry-start-result {result}"
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the operator reach ZooKeeper and the brokers from outside the fence."""
+    monkeypatch.setattr(dry_start_inputs, "addresses_of", lambda hosts, *_: (hosts.partition("/")[0],))
+    monkeypatch.setattr(dry_start_inputs, "reachable", list)
+
+
+@pytest.fixture
+def cluster(operator: Operator) -> Iterator[Callable[[], Kubelet]]:
+    """Return a maker of clusters, all on one clock."""
+    made: list[Operator] = []
+
+    def make() -> Kubelet:
+        made.append(new_operator(operator.clock, real_dry_starts=True))
+        return Kubelet(made[-1])
+
+    yield make
+    for each in made:
+        each.reconciler.close()
+
+
+def dry_start(kubelet: Kubelet) -> DryStartStatus | None:
+    return kubelet.operator.status().dry_start
+
+
+def step(kubelet: Kubelet, seconds: float = 2.0) -> None:
+    kubelet.operator.clock.advance(seconds)
+    kubelet.operator.kubernetes.settle()
+    kubelet.settle()
+    try:
+        kubelet.operator.reconciler.step("kafka", "demo")
+    except Killed:
+        kubelet.operator.kubernetes.before_call = kubelet.operator.kubernetes.after_call = lambda *_: None
+        kubelet.operator.restart()
+
+
+def walk(kubelet: Kubelet, steps: int = 60, seconds: float = 2.0) -> DryStartStatus:
+    """Take steps until a dry start has ended, and nothing of it is left but its report."""
+    for _ in range(steps):
+        step(kubelet, seconds)
+        record = dry_start(kubelet)
+        if record is not None and record.finished_at is not None and not kubelet.operator.status().retired_runs:
+            return record
+    raise AssertionError(f"no dry start ended: {record}")
+
+
+@contextmanager
+def dying(kubelet: Kubelet, write: int, *, after: bool) -> Iterator[None]:
+    """Let the operator die before or after its n-th write."""
+    writes = 0
+
+    def call(verb: str, *_: str) -> None:
+        nonlocal writes
+        writes += verb not in READ_VERBS
+        if writes > write:
+            raise Killed
+
+    kubernetes = kubelet.operator.kubernetes
+    if after:
+        kubernetes.after_call = call
+    else:
+        kubernetes.before_call = call
+    yield
+
+
+def pods(kubelet: Kubelet) -> list[str]:
+    return [
+        name
+        for (kind, _, name), o in kubelet.operator.kubernetes.objects.items()
+        if kind == "Pod" and o["metadata"]["labels"].get(LABEL_ROLE) == ROLE
+    ]
+
+
+def writes_of_a_dry_start(kubelet: Kubelet) -> int:
+    walk(kubelet)
+    return sum(verb not in READ_VERBS for verb, _, _ in kubelet.operator.kubernetes.calls)
+
+
+def assert_ended_well(kubelet: Kubelet, record: DryStartStatus) -> None:
+    assert (record.count, record.problem, record.reached, record.running) == (1, "", (), None)
+    report = seen.last_report(kubelet.operator.kubernetes, "kafka", record)
+    assert report is not None
+    assert len(report.copies) == COPIES
+    assert all(copy.start is not None for copy in report.copies), [copy.problem for copy in report.copies]
+    assert kubelet.started[0].endswith("-probe"), "no copy starts before the probe"
+    assert len(kubelet.started) == 1 + COPIES
+    assert pods(kubelet) == []
+    secret = kubelet.operator.kubernetes.objects["Secret", "kafka", "demo-dry-start"]
+    assert secret["data"]["salt"] == ""
+
+
+def test_a_dry_start_goes_from_step_to_step(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+    assert_ended_well(kubelet, walk(kubelet))
+
+
+def test_whoever_dies_between_any_two_writes_another_one_goes_on(cluster: Callable[[], Kubelet]) -> None:
+    writes = writes_of_a_dry_start(cluster())
+    assert writes > 2 * COPIES
+    for write in range(writes):
+        for after in (False, True):
+            kubelet = cluster()
+            with dying(kubelet, write, after=after):
+                record = walk(kubelet)
+            assert_ended_well(kubelet, record)
+            kubelet.operator.reconciler.close()
+
+
+def test_a_new_process_in_every_step_ends_the_same_dry_start(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+    for _ in range(60):
+        step(kubelet)
+        record = dry_start(kubelet)
+        if record is not None and record.finished_at is not None and not kubelet.operator.status().retired_runs:
+            break
+        kubelet.operator.restart()
+    assert record is not None
+    assert_ended_well(kubelet, record)
+
+
+def test_no_copy_starts_where_the_probe_reaches_something(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+    kubelet.reached = ("10.0.0.1:2181",)
+    record = walk(kubelet)
+    assert (record.reached, record.problem) == (("10.0.0.1:2181",), "")
+    assert [name for name in kubelet.started if not name.endswith("-probe")] == []
+    assert pods(kubelet) == []
+    step(kubelet)
+    assert "DryStartUnfenced" in {f.code for f in kubelet.operator.status().findings}
+
+
+def test_no_copy_starts_where_the_probe_does_not_end(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+    kubelet.runs = lambda name: not name.endswith("-probe")
+    record = walk(kubelet)
+    assert "which proves that copies reach nothing: it did not end (after 90 s at most)" in record.problem
+    assert [name for name in kubelet.started if not name.endswith("-probe")] == []
+    assert pods(kubelet) == []
+
+
+def test_no_pod_is_made_where_the_operator_reaches_nothing_outside_the_fence(
+    cluster: Callable[[], Kubelet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probe that fails inside proves nothing then."""
+    monkeypatch.setattr(dry_start_inputs, "reachable", lambda _: [])
+    kubelet = cluster()
+    record = walk(kubelet)
+    assert "so a probe that fails would prove nothing" in record.problem
+    assert kubelet.started == []
+    assert not [c for c in kubelet.operator.kubernetes.calls if c[:2] == ("create", "Pod")]
+
+
+def test_a_copy_that_does_not_end_is_a_reason_and_the_others_are_judged(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+    kubelet.runs = lambda name: not name.endswith("-kraft-2")
+    record = walk(kubelet, steps=120)
+    assert record.problem == ""
+    report = seen.last_report(kubelet.operator.kubernetes, "kafka", record)
+    assert report is not None
+    (stuck,) = [copy for copy in report.copies if copy.start is None]
+    assert stuck.key.pod == "kafka-2"
+    assert pods(kubelet) == []
+
+
+def test_a_template_that_changes_meanwhile_ends_the_dry_start_and_begins_another(
+    cluster: Callable[[], Kubelet],
+) -> None:
+    kubelet = cluster()
+    kubelet.runs = lambda name: name.endswith("-probe")
+    for _ in range(20):
+        step(kubelet)
+        record = dry_start(kubelet)
+        if record is not None and record.running is not None and record.running.stage is DryStartStage.COPIES:
+            break
+    template = kubelet.operator.kubernetes.objects["StatefulSet", "kafka", "kafka"]["spec"]["template"]
+    template["spec"]["containers"][0]["env"].append({"name": "KAFKA_NUM_IO_THREADS", "value": "9"})
+    kubelet.operator.restart()  # the fingerprint is kept for some seconds
+    kubelet.runs = lambda _name: True
+    record = walk(kubelet)
+    assert record.problem == "the pods' template or what it refers to changed meanwhile"
+    for _ in range(20):
+        step(kubelet)
+        record = dry_start(kubelet)
+        if record is not None and record.running is None and record.count == 2:
+            break
+    assert record is not None
+    assert (record.count, record.problem) == (2, "")
+    assert pods(kubelet) == []
+
+
+def test_a_dry_start_that_no_phase_waits_for_is_removed(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+    kubelet.runs = lambda _name: False
+    while not pods(kubelet):
+        step(kubelet)
+    document = kubelet.operator.migration()
+    document["status"]["phase"] = "RolledBack"
+    record = walk(kubelet)
+    assert (record.problem, record.digest) == ("no phase waits for it any more", "")
+    assert pods(kubelet) == []
+
+
+def test_a_copy_that_somebody_changes_while_it_waits_never_starts(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+    kubelet.runs = lambda _name: False
+    while not kubelet.started:
+        step(kubelet)
+    (changed, *_) = [name for name in pods(kubelet) if name.endswith("-zookeeper-1")]
+    kubelet.operator.kubernetes.objects["Pod", "kafka", changed]["spec"]["containers"][0]["image"] = "another:1"
+    kubelet.runs = lambda _name: True
+    record = walk(kubelet)
+    assert changed not in kubelet.started
+    report = seen.last_report(kubelet.operator.kubernetes, "kafka", record)
+    assert report is not None
+    (refused,) = [copy for copy in report.copies if copy.start is None]
+    assert refused.key.pod == "kafka-1"
+    assert "somebody changed the pod while it waited" in refused.problem
