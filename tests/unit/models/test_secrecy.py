@@ -19,7 +19,7 @@ NAMES = (
     "key.passphrase",
     "registry.basic.auth.credentials",
     "metrics.token",
-    *PASSWORDS,
+    *sorted(PASSWORDS),
 )
 
 
