@@ -828,6 +828,9 @@ class Cluster:
         sets = [s for s in map(self._broker_set, self.broker_sets) if isinstance(s, StatefulSetState)]
         fine = dry_start_of(sets, self.settings.brokers()).report
         assert fine is not None
+        # What a broker runs with comes from its template.
+        settings = f"{self.settings.shared} {self.settings.refused}"
+        fine = replace(fine, fingerprint=f"{fine.fingerprint} {settings}")
         return self.templates.found(fine) if self.channel is None else self.channel.found(status, fine)
 
     def _rehearsal(self, status: MigrationStatus) -> RehearsalState:

@@ -17,7 +17,7 @@ from kraftbridge.config import Settings
 from kraftbridge.copies.dry_start import referenced
 from kraftbridge.exceptions import ActionError
 from kraftbridge.models.conditions import ConditionType, Reason, condition
-from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartState, GivenSetting
+from kraftbridge.models.dry_start import CopyKey, CopyOutcome, GivenSetting
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
@@ -38,7 +38,6 @@ class LookingDryStarts(FaithfulDryStarts):
         super().__init__(operator.kafka)
         self._kubernetes = operator.kubernetes
         self._facts = Facts(operator.kubernetes, Settings(operator_image="operator:test"))
-        self.off = False
 
     @override
     def fingerprint(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> str:
@@ -47,10 +46,6 @@ class LookingDryStarts(FaithfulDryStarts):
         sight = self._facts.template_sight(identity, spec, status, present)
         assert sight is not None
         return f"{super().fingerprint(identity, spec, status)} {sight.digest}"
-
-    @override
-    def state(self, identity: Identity, fingerprint: str) -> DryStartState:
-        return replace(super().state(identity, fingerprint), off=self.off)
 
     @override
     def _outcome(self, key: CopyKey, broker: int, channel: str) -> CopyOutcome:
@@ -305,7 +300,9 @@ def test_a_change_between_the_last_dry_start_and_the_first_restart_is_no_excepti
 
 def test_without_dry_starts_nobody_can_look(operator: Operator, looking: LookingDryStarts) -> None:
     rolling(operator)
-    before, looking.off = restarts(operator), True
+    before = restarts(operator)
+    for observer in operator.reconciler._observers.values():
+        observer._settings = observer._settings.model_copy(update={"dry_start": False})
     write(operator, "ConfigMap", "kafka-env", KAFKA_LOG_RETENTION_HOURS="1")
     operator.rest(25)
     assert restarts(operator) == before
