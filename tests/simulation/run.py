@@ -624,9 +624,9 @@ class Run:
         if self.cluster.channel is not None:
             self.cluster.channel.mend(self.status)
         self._correct_settings()
-        if stalled_for(self.status, Reason.DEADLINE_EXCEEDED) and self.status.operation is None:
+        if stalled_for(self.status, Reason.DEADLINE_EXCEEDED):
             for node in sorted(self.cluster.kafka.unregistering):  # it came back without us and never registered
-                self.cluster.crash(self.cluster.set_of(node), node)
+                self._help_to_register(node)
         if stalled_for(self.status, Reason.INCONCLUSIVE) and self.status.verifications:
             last = self.status.verifications[-1]
             if last.profile is Profile.COPY and last.finished_at is not None:
@@ -642,6 +642,12 @@ class Run:
             return
         if kafka.state is ZkMigrationState.MIGRATION and (kafka.lost_write or kafka.mirror_live_from is None):
             self.cluster.crash(controllers, kafka.active)
+
+    def _help_to_register(self, node: int) -> None:
+        """Restart a broker that never registered, unless the operator restarts it once more by itself."""
+        operation = self.status.operation
+        if operation is None or operation.repeated or operation.node_id != node:
+            self.cluster.crash(self.cluster.set_of(node), node)
 
     def _correct_settings(self) -> None:
         """Let the user delete the dynamic setting that the message names."""
@@ -783,6 +789,12 @@ class Run:
             or self.cluster.slow_starts.trouble_of(action, self.looked_at)
         )
 
+    @property
+    def _all_at_once(self) -> bool:
+        """Whether brokers in KRaft mode restart at once: without the controllers, for which the user gave the word."""
+        given_up = self.status.lost_quorum is not None and self.spec.rollback.accept_loss
+        return given_up and self.status.phase is Phase.ROLLING_BACK
+
     def _check_act(self, action: Action, sick: frozenset[int]) -> None:
         kafka = self.cluster.kafka
         if words := self._trouble_of(action):
@@ -811,7 +823,8 @@ class Run:
                 if not down:
                     self._check_image(node)
                 self._forget_returned()
-                if kafka.brokers[node].up and (others := sorted(self.down_by_us.keys() - {node})):
+                others = [] if self._all_at_once else sorted(self.down_by_us.keys() - {node})
+                if kafka.brokers[node].up and others:
                     self._break(f"broker {node} is stopped while we hold {others} down")
                 mode = kafka.brokers[node].mode
                 if (

@@ -126,8 +126,10 @@ class WatchedStart(StatusModel):
     """As in ``sights``."""
     recovery: str = ""
     """Newest line of its log about the loading of its partitions; empty while there is none."""
-    recovery_at: datetime | None = None
-    """When that line was first seen."""
+    looked_at: datetime | None = None
+    """When the log was last read."""
+    still_milliseconds: int = 0
+    """For how long the log was seen to tell nothing new, in milliseconds."""
 
 
 class NodeStatus(StatusModel):

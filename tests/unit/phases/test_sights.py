@@ -201,7 +201,7 @@ def test_a_look_in_which_another_broker_seems_away_forgets_no_recovery() -> None
     # Broker 2 loads its partitions; broker 1 is missing in this look alone.
     pods = tuple(replace(p, running_since=long_ago, ready_since=long_ago) for p in item.pods)
     loading = pods[2]
-    watched = WatchedStart(pod=loading.name, process=loading.process, recovery="partition 7", recovery_at=NOW)
+    watched = WatchedStart(pod=loading.name, process=loading.process, recovery="partition 7", looked_at=NOW)
     seen = cluster(brokers=frozenset({0}))
     situation = open_gate(Phase.DUAL_WRITE).with_status(watched_start=watched).observing(
         stateful_sets=(replace(item, pods=pods),), cluster=seen, cluster_by_broker={0: seen}, start_log=StartLog(loading.process, "partition 7")

@@ -26,6 +26,8 @@ WATCHED_AFTER = timedelta(seconds=30)
 RECOVERY_PATIENCE = timedelta(seconds=180)
 """A broker logs each partition that it loads; one large partition may take minutes
 (``LogLoader`` logs each recovered segment)."""
+LONGEST_LOOK = timedelta(seconds=30)
+"""Most time that counts between two looks: a clock that is set forward, or an operator that was away, saw nothing."""
 
 
 def record_sights(draft: Draft) -> None:
@@ -78,8 +80,20 @@ def follow_start(draft: Draft, pod: PodState | None) -> None:
         draft.update(watched_start=WatchedStart(pod=pod.name, process=pod.process))
         return
     log = draft.observation.start_log
-    if isinstance(log, StartLog) and log.process == pod.process and log.recovery not in ("", watched.recovery):
-        draft.update(watched_start=watched.model_copy(update={"recovery": log.recovery, "recovery_at": draft.now}))
+    if not isinstance(log, StartLog) or log.process != pod.process:
+        return
+    news = {"looked_at": draft.now, "still_milliseconds": _still_milliseconds(watched, draft.now)}
+    if log.recovery not in ("", watched.recovery):
+        news = {"looked_at": draft.now, "still_milliseconds": 0, "recovery": log.recovery}
+    if watched.recovery or log.recovery:
+        draft.update(watched_start=watched.model_copy(update=news))
+
+
+def _still_milliseconds(watched: WatchedStart, now: datetime) -> int:
+    """Return for how long the log was seen to tell nothing new, this look included."""
+    since = timedelta(0) if watched.looked_at is None else now - watched.looked_at
+    counted = min(max(since, timedelta(0)), LONGEST_LOOK)
+    return watched.still_milliseconds + round(counted / timedelta(milliseconds=1))
 
 
 def _watched(step: StepContext, pod: PodState) -> WatchedStart | None:
@@ -93,9 +107,10 @@ def _watched(step: StepContext, pod: PodState) -> WatchedStart | None:
 def recovering(step: StepContext, pod: PodState) -> datetime | None:
     """Return when a broker's log last told of another partition, None if it does not go on loading them."""
     watched = _watched(step, pod)
-    if watched is None or watched.recovery_at is None or step.now - watched.recovery_at > RECOVERY_PATIENCE:
+    if watched is None or not watched.recovery:
         return None
-    return watched.recovery_at
+    still = timedelta(milliseconds=watched.still_milliseconds)
+    return None if still > RECOVERY_PATIENCE else step.now - still
 
 
 def start_problem(step: StepContext, pod: PodState) -> str:
