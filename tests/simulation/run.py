@@ -789,11 +789,12 @@ class Run:
             or self.cluster.slow_starts.trouble_of(action, self.looked_at)
         )
 
-    @property
-    def _all_at_once(self) -> bool:
-        """Whether brokers in KRaft mode restart at once: without the controllers, for which the user gave the word."""
+    def _held_down_besides(self, node: int) -> list[int]:
+        """Return the other brokers that we hold down; none where the user gave the word to do without controllers: there all restart at once."""
         given_up = self.status.lost_quorum is not None and self.spec.rollback.accept_loss
-        return given_up and self.status.phase is Phase.ROLLING_BACK
+        if given_up and self.status.phase is Phase.ROLLING_BACK:
+            return []
+        return sorted(self.down_by_us.keys() - {node})
 
     def _check_act(self, action: Action, sick: frozenset[int]) -> None:
         kafka = self.cluster.kafka
@@ -823,8 +824,7 @@ class Run:
                 if not down:
                     self._check_image(node)
                 self._forget_returned()
-                others = [] if self._all_at_once else sorted(self.down_by_us.keys() - {node})
-                if kafka.brokers[node].up and others:
+                if kafka.brokers[node].up and (others := self._held_down_besides(node)):
                     self._break(f"broker {node} is stopped while we hold {others} down")
                 mode = kafka.brokers[node].mode
                 if (
