@@ -249,6 +249,14 @@ def controllers_workload(mode: ControllerMode = ControllerMode.MIGRATION, done: 
     )
 
 
+def with_pods(workload: ControllersWorkload, *ordinals: int, **changes: Any) -> ControllersWorkload:
+    """Return the controllers with changes of these of their pods."""
+    stateful_set = workload.stateful_set
+    assert stateful_set is not None
+    pods = tuple(replace(pod, **changes) if pod.ordinal in ordinals else pod for pod in stateful_set.pods)
+    return replace(workload, stateful_set=replace(stateful_set, pods=pods))
+
+
 def zookeeper(
     *, taken_over: bool, offset: int = 5_000, brokers: Iterable[int] = BROKER_IDS, **changes: Any
 ) -> ZooKeeperState:

@@ -191,7 +191,7 @@ def joined_commands(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, *sorted(ROOT.glob("*.md")), ROOT / "e2e/README.md"], ids=lambda path: str(path.relative_to(ROOT))
+    "page", sorted({*PAGES, *ROOT.glob("*.md"), ROOT / "e2e/README.md"}), ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_a_line_of_a_code_block_is_one_command(page: Path) -> None:
     assert joined_commands(page) == []

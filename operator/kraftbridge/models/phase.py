@@ -260,7 +260,7 @@ PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
             migrates=True,
         ),
         Phase.DUAL_WRITE: PhaseRow(
-            needs=_MIGRATING | {Part.REGISTERED_CONTROLLERS, Part.CANARY_BY_BROKER},
+            needs=_MIGRATING | {Part.CANARY_BY_BROKER},
             brokers=BrokerMode.MIGRATION,
             reaches=Target.DUAL_WRITE,
             rests_on=(RestGate.QUORUM, RestGate.CLUSTER),

@@ -21,6 +21,7 @@ from tests.support.observations import (
     partly_rolled,
     pod,
     quorum,
+    with_pods,
     zookeeper,
 )
 from tests.unit.phases.test_rollback import GONE, REMOVED, UNKNOWN, going_back, isolated
@@ -339,14 +340,7 @@ def test_the_word_to_format_counts_while_a_voter_is_down_and_no_longer(phase: Ph
     """Somebody replaced the disk under a claim: the claim is the recorded one, and its volume is blank."""
     fine = open_gate(phase)
     workload = controllers_workload(ControllerMode.FINAL if phase is Phase.FINALIZING else ControllerMode.MIGRATION)
-    assert workload.stateful_set is not None
-    blank = tuple(
-        replace(pod, ready=pod.ordinal != 3001, ready_since=None) if pod.ordinal == 3001 else pod
-        for pod in workload.stateful_set.pods
-    )
-    waiting = replace(
-        workload, claims=CLAIMS, format_allowed=True, stateful_set=replace(workload.stateful_set, pods=blank)
-    )
+    waiting = replace(with_pods(workload, 3001, ready=False, ready_since=None), claims=CLAIMS, format_allowed=True)
     refusals = [a for a in fine.observing(controllers=waiting).decide().actions if isinstance(a, ApplyControllers)]
     assert refusals == []
     running = replace(workload, claims=CLAIMS, format_allowed=True)

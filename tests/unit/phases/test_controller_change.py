@@ -16,11 +16,12 @@ from tests.support.observations import (
     rehearsed,
     rolling,
     seen_secrets,
+    with_pods,
 )
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import ApplyControllers, Decision, HoldLease, RestartPod
-from kraftbridge.models.observation import ControllersWorkload, LeaseState, PodState, StatefulSetState, Unobserved
+from kraftbridge.models.observation import ControllersWorkload, LeaseState, Unobserved
 from kraftbridge.models.phase import Part, Phase
 from kraftbridge.models.spec import ControllersSpec, PodSettings
 from kraftbridge.models.status import (
@@ -93,13 +94,7 @@ def restarted(decision: Decision) -> list[int]:
 def with_pod(situation: Situation, ordinal: int, **changes: object) -> Situation:
     workload = situation.observation.controllers
     assert isinstance(workload, ControllersWorkload)
-    stateful_set = workload.stateful_set
-    assert isinstance(stateful_set, StatefulSetState)
-    pods: tuple[PodState, ...] = tuple(
-        replace(p, **changes) if p.ordinal == ordinal else p  # type: ignore[arg-type]
-        for p in stateful_set.pods
-    )
-    return situation.observing(controllers=replace(workload, stateful_set=replace(stateful_set, pods=pods)))
+    return situation.observing(controllers=with_pods(workload, ordinal, **changes))
 
 
 @pytest.mark.parametrize("fine", SAFE, ids=IDS)

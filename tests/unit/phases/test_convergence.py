@@ -15,6 +15,7 @@ from tests.support.observations import (
     controllers_workload,
     open_gate,
     rolling,
+    with_pods,
     zookeeper,
 )
 from tests.unit.phases.test_rollback import going_back, isolated
@@ -34,14 +35,6 @@ from kraftbridge.models.status import (
 PULL = "ImagePullBackOff of container kafka: Back-off pulling image registry.old/kafka:3.9.1"
 MEMORY = "CrashLoopBackOff of container kafka: back-off, last exit code 3: java.lang.OutOfMemoryError: Java heap space"
 GONE = Unobserved("quorum", "no leader")
-
-
-def with_pods(workload: ControllersWorkload, *ordinals: int, **changes: Any) -> ControllersWorkload:
-    """Return the controllers with changes of some of their pods."""
-    stateful_set = workload.stateful_set
-    assert stateful_set is not None
-    pods = tuple(replace(pod, **changes) if pod.ordinal in ordinals else pod for pod in stateful_set.pods)
-    return replace(workload, stateful_set=replace(stateful_set, pods=pods))
 
 
 def acts_of(situation: Situation, steps: int, seconds: float = 2.0) -> tuple[list[Action], Situation]:

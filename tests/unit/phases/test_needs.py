@@ -18,6 +18,14 @@ from kraftbridge.models.status import MigrationStatus, RenderedControllers, tune
 from kraftbridge.phases.needs import needs
 from kraftbridge.services.observe import observer
 
+_UNREAD: Final[dict[str, Any]] = {
+    **{part.value: NOT_NEEDED for part in Part if part not in (Part.STATEFUL_SETS, Part.NODE_FEATURES)},
+    **{part.value: None for part in (Part.RUN, Part.ARCHIVE, Part.CONTROLLER_PROBE, Part.ISSUED)},
+    Part.METRICS.value: {},
+}
+"""What an observation has of a part that is not read."""
+_FEATURES: Final = frozenset({Part.NODE_FEATURES, Part.CONTROLLER_FEATURES})
+
 
 def test_every_phase_is_in_the_table() -> None:
     assert list(PHASES) == list(Phase)
@@ -53,22 +61,13 @@ def test_a_gate_opens_on_what_its_phase_names(phase: Phase) -> None:
     """With everything else unobserved the decision is the same."""
     whole = open_gate(phase)
     wanted = {str(p) for p in phase.row.needs} | ({"features"} if Part.NODE_FEATURES in phase.row.needs else set())
-    absent = {"metrics": {}, "run": None, "archive": None, "controller_probe": None}
-    others = {str(p) for p in Part if p is not Part.NODE_FEATURES} - wanted
-    less = whole.observing(**{name: absent.get(name, NOT_NEEDED) for name in others})
+    others = _UNREAD.keys() - wanted
+    less = whole.observing(**{name: _UNREAD[name] for name in others})
     assert others
     assert less.decide() == whole.decide()
 
 
 # ------------------------------------------------------------------------------------------------ what nobody reads
-
-_UNREAD: Final[dict[str, Any]] = {
-    **{part.value: NOT_NEEDED for part in Part if part not in (Part.STATEFUL_SETS, Part.NODE_FEATURES)},
-    **{part.value: None for part in (Part.RUN, Part.ARCHIVE, Part.CONTROLLER_PROBE, Part.ISSUED)},
-    Part.METRICS.value: {},
-}
-"""What an observation has of a part that is not read."""
-_FEATURES: Final = frozenset({Part.NODE_FEATURES, Part.CONTROLLER_FEATURES})
 
 
 def as_read(situation: Situation) -> Situation:

@@ -432,7 +432,10 @@ class Observer:
         clients: ClusterClients,
         memory: Memory,
     ) -> dict[int, PresentedCertificate | Unobserved] | Unobserved:
-        """Return what the controllers present. It is read once of each process, which cannot change it."""
+        """Return what the controllers present, at most `PRESENTED_EVERY_SECONDS` old.
+
+        Of a process that does not answer now it is what the process has presented before.
+        """
         if not spec.controllers.listener.security_protocol.endswith("SSL"):
             return {}
         reader = clients.certificates
@@ -456,7 +459,6 @@ class Observer:
         }
         for process, reading in asked.items():
             answer = reading.result()
-            # A process presents what it presented before: one that does not answer now has said it already.
             if process not in known or not isinstance(answer, Unobserved):
                 known[process] = Answer(answer)
         memory.presented = known
