@@ -104,7 +104,15 @@ SENSITIVE_NAME: Final = (
 """Words in the name of a secret, as a regular expression: for texts whose names are not Kafka's settings."""
 
 
+def is_password(name: str) -> bool:
+    """Return whether Kafka 3.9 defines a setting as a password, also with the prefix of a listener or mechanism."""
+    return _own_name(name) in PASSWORDS
+
+
 def is_secret_setting(name: str) -> bool:
     """Return whether the value of a setting is secret: a password, or what Kafka 3.9 does not define."""
-    own = _MECHANISM.sub("", without_listener(name), count=1)
-    return own not in _KNOWN or own in PASSWORDS
+    return is_password(name) or _own_name(name) not in _KNOWN
+
+
+def _own_name(name: str) -> str:
+    return _MECHANISM.sub("", without_listener(name), count=1)

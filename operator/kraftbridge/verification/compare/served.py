@@ -48,7 +48,7 @@ from kraftbridge.models.catalogue import Code
 from kraftbridge.models.config_values import ConfigType, canonical_values
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts, Served
 from kraftbridge.models.report import BrokerAccess, CompareServed, Finding, VerificationRequest, ZooKeeperAccess
-from kraftbridge.models.secrecy import is_secret_setting
+from kraftbridge.models.secrecy import is_password
 from kraftbridge.verification.compare.mirror import Identity, logged, topic_of
 from kraftbridge.verification.compare.places import Flagged, compare, copy_of
 from kraftbridge.verification.inputs import Inputs
@@ -190,9 +190,9 @@ def _own_differences(
 
 
 def _plain(value: str | None) -> str | None:
-    """Return a broker's configs without the secret ones, which brokers do not return; None if nothing remains."""
+    """Return a broker's configs without passwords, which brokers do not return; None if nothing remains."""
     configs = json.loads(value or "{}")
-    plain = {name: text for name, text in configs.items() if not is_secret_setting(name)}
+    plain = {name: text for name, text in configs.items() if not is_password(name)}
     return canonical_json(plain) if plain else None
 
 

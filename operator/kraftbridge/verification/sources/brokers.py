@@ -29,7 +29,7 @@ from kraftbridge.metadata.log.image import scram_mechanism
 from kraftbridge.models.config_values import ConfigType, canonical_values
 from kraftbridge.models.entities import EntityKind, partition_key, scram_key
 from kraftbridge.models.report import BrokerAccess
-from kraftbridge.models.secrecy import is_secret_setting
+from kraftbridge.models.secrecy import is_password
 from kraftbridge.verification.quorum import NodeUnavailableError, connected, read_security
 from kraftbridge.verification.sources.rows import (
     SCHEMA_DDL,
@@ -143,13 +143,13 @@ class ServedBroker:
                         yield Entity(EntityKind.TOPIC_CONFIG, name, canonical_json(config), -1)
 
     def own_configs(self) -> Iterator[Entity]:
-        """Yield the dynamic configs of this broker and the cluster, not the secret ones; None is hidden."""
+        """Yield the dynamic configs of this broker and the cluster, without passwords; a hidden value is None."""
         for name, key, source in (
             (str(self.access.id), str(self.access.id), _DYNAMIC_BROKER_CONFIG),
             ("", CLUSTER_DEFAULT, _DYNAMIC_DEFAULT_BROKER_CONFIG),
         ):
             configs = self._configs(_BROKER_RESOURCE, [name], source).get(name, {})
-            plain = {config: value for config, value in configs.items() if not is_secret_setting(config)}
+            plain = {config: value for config, value in configs.items() if not is_password(config)}
             if plain:
                 yield Entity(EntityKind.BROKER_CONFIG, key, canonical_json(plain), -1)
 
