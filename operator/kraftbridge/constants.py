@@ -42,6 +42,8 @@ ANNOTATION_ABANDON: Final = f"{GROUP}/abandon"
 
 ANNOTATION_REHEARSE: Final = f"{GROUP}/rehearse"
 """On a KafkaMigration: any new value has preflight rehearse again."""
+ANNOTATION_RECORD_STEP: Final = f"{GROUP}/record-step"
+"""On a KafkaMigration: any new value has the operator record one step in a ConfigMap."""
 
 DEFAULT_CLUSTER_DOMAIN: Final = "cluster.local"
 """DNS domain of a cluster whose kubelet sets no other (``clusterDomain``)."""

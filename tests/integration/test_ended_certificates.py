@@ -27,6 +27,7 @@ from kraftbridge.models.decision import ApplyControllers, Decision, IssueListene
 from kraftbridge.models.observation import ControllersWorkload, Observation, Unobserved
 from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.status import RenderedControllers, tuned_controllers
+from kraftbridge.phases.draft import Migration
 from kraftbridge.phases.machine import decide
 from kraftbridge.services.certificates import ListenerIssuer
 from kraftbridge.storage.kafka_controllers import ControllerClient, read_controller_metrics
@@ -81,7 +82,7 @@ class Operator:
 
     def step(self) -> Decision:
         now = datetime.now(UTC)
-        decision = decide(IDENTITY, self.spec, self.status, self._observe(now), now)
+        decision = decide(Migration(IDENTITY, self.spec, self.status), self._observe(now), now)
         self.status = decision.status
         for action in decision.actions:
             if isinstance(action, IssueListenerCertificates):

@@ -31,7 +31,7 @@ from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.report import Profile, VerificationRequest, VoterAccess
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.pods.credentials import CERTIFICATE, client_properties
 from kraftbridge.pods.credentials import main as init_container
 from kraftbridge.services.certificates import ListenerIssuer, issued_principals
@@ -76,7 +76,7 @@ class Cluster(KafkaProcesses):
         return SPEC.model_copy(update={"controllers": SPEC.controllers.model_copy(update={"listener": listener})})
 
     def issued(self) -> ListenerIssuer:
-        return ListenerIssuer(self.kubernetes, IDENTITY, self.spec, MigrationStatus())
+        return ListenerIssuer(self.kubernetes, Migration(IDENTITY, self.spec, MigrationStatus()))
 
     def files(self, secret: str) -> dict[str, bytes]:
         found = self.kubernetes.get("v1", "Secret", NAMESPACE, secret)

@@ -54,6 +54,7 @@ from kraftbridge.models.phase import Phase, ZkMigrationState
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.spec import ControllersSpec, MigrationSpec
 from kraftbridge.models.status import KeptCopy, MetadataVersionState, MetadataVersionStatus, MigrationStatus
+from kraftbridge.phases.draft import Migration
 from kraftbridge.phases.machine import decide
 from kraftbridge.services import kept_copies
 from kraftbridge.services.clients import ClusterClients
@@ -138,7 +139,7 @@ class Cluster:
         self.spec = self.spec.model_copy(update={"metadata_version": name})
 
     def step(self) -> Decision:
-        decision = decide(IDENTITY, self.spec, self.status, self._observe(), datetime.now(UTC))
+        decision = decide(Migration(IDENTITY, self.spec, self.status), self._observe(), datetime.now(UTC))
         self.status = decision.status
         for action in decision.actions:
             match action:
@@ -443,7 +444,7 @@ def test_an_older_broker_ends_by_itself_at_a_level_beyond_it(cluster: Cluster, t
     # The operator says it before the pod is there, from the image's name.
     template = replace(broker_set(), lock="", image=f"apache/kafka:{OLDER_RELEASE}", update_revision="rev-next")
     observation = replace(cluster._observe(), stateful_sets=(template,))
-    told = decide(IDENTITY, cluster.spec, cluster.status, observation, datetime.now(UTC)).status
+    told = decide(Migration(IDENTITY, cluster.spec, cluster.status), observation, datetime.now(UTC)).status
     assert "Kafka 3.8" in told.message
     assert ready(told, ConditionType.STALLED) == "True"
 

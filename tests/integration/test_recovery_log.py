@@ -16,6 +16,7 @@ from tests.support.kafka_processes import CHROOT, ZOOKEEPER, KafkaProcesses, kaf
 from tests.support.observations import IDENTITY, broker_set, spec
 
 from kraftbridge.models.status import MigrationStatus, WatchedStart
+from kraftbridge.phases.draft import Migration
 from kraftbridge.services.observe.workloads import LogReader
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.xdist_group("kafka-processes")]
@@ -62,4 +63,4 @@ def recovery(log: str) -> str:
     item = broker_set(None)
     pod = replace(item.pods[0], uid="new")
     status = MigrationStatus(watched_start=WatchedStart(pod=pod.name, process=pod.process))
-    return LogReader(kubernetes).start(IDENTITY, spec(), status, (replace(item, pods=(pod,)),)).recovery
+    return LogReader(kubernetes).start(Migration(IDENTITY, spec(), status), (replace(item, pods=(pod,)),)).recovery

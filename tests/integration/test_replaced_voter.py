@@ -28,6 +28,7 @@ from kraftbridge.models.observation import (
 )
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
+from kraftbridge.phases.draft import Migration
 from kraftbridge.phases.machine import decide
 from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient, fetch_page, read_controller_metrics
@@ -55,7 +56,9 @@ class Operator:
         self.controllers.close()
 
     def step(self) -> None:
-        self.status = decide(IDENTITY, self.fine.spec, self.status, self._observe(), datetime.now(UTC)).status
+        self.status = decide(
+            Migration(IDENTITY, self.fine.spec, self.status), self._observe(), datetime.now(UTC)
+        ).status
 
     @property
     def recorded(self) -> bool:

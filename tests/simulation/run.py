@@ -50,7 +50,7 @@ from kraftbridge.models.spec import (
 )
 from kraftbridge.models.status import MigrationStatus, VerificationStatus, tuned_controllers
 from kraftbridge.phases import expired, machine
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 
 SAME_NAME = 0.5
 """Part of the migrations that begin anew after a rollback which do so as another resource of the same name."""
@@ -351,7 +351,7 @@ class Run:
         self.decided_at = now = cluster.moment(cluster.time.now + self.skew)
         observation, sick = self._look(now)
         try:
-            decision = machine.decide(self.identity, self.spec, before, observation, now)
+            decision = machine.decide(Migration(self.identity, self.spec, before), observation, now)
         except Exception as e:
             raise BrokenPromiseError(f"decide raised {e!r}") from e
         phase = str(before.phase)

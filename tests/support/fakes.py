@@ -72,7 +72,7 @@ from kraftbridge.models.report import (
     VerificationRequest,
 )
 from kraftbridge.models.spec import BrokersSpec, MigrationSpec
-from kraftbridge.models.status import DryStartRunStatus, DryStartStatus, MigrationStatus
+from kraftbridge.models.status import DryStartRunStatus, DryStartStatus
 from kraftbridge.models.survey import (
     AclEntry,
     BrokerSetting,
@@ -82,7 +82,7 @@ from kraftbridge.models.survey import (
     ZooKeeperAcls,
     ZooKeeperUsers,
 )
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.dry_starts import RunAction
 from kraftbridge.storage.ports import LOG_BYTES, KubernetesPort
@@ -873,8 +873,8 @@ class FaithfulDryStarts:
         """Stands for what the fingerprint is made from, besides the channel."""
         self._reports: dict[str, DryStartReport] = {}
 
-    def fingerprint(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> str:
-        return f"{self.template} {described(spec.brokers)}"
+    def fingerprint(self, migration: Migration) -> str:
+        return f"{self.template} {described(migration.spec.brokers)}"
 
     def channels(self, identity: Identity, spec: MigrationSpec) -> tuple[BrokersSpec, ...]:
         return likely_channels(spec.brokers, [({}, {})])
@@ -898,13 +898,12 @@ class FaithfulDryStarts:
     def carry_out(
         self,
         kubernetes: KubernetesPort,
-        identity: Identity,
-        spec: MigrationSpec,
-        status: MigrationStatus,
+        migration: Migration,
         clients: ClusterClients,
         action: RunAction,
     ) -> None:
-        run = None if status.dry_start is None else status.dry_start.running
+        spec = migration.spec
+        run = None if migration.status.dry_start is None else migration.status.dry_start.running
         if run is None or not isinstance(action, LaunchRun) or run.run_id in self._reports:
             return
         self.started.append(run)

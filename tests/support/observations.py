@@ -87,7 +87,7 @@ from kraftbridge.models.survey import (
     Visibility,
     ZooKeeperAcls,
 )
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.phases.machine import decide
 from kraftbridge.phases.preflight.kafka import taken_over
 from kraftbridge.phases.shared_settings import FOLLOWED
@@ -533,7 +533,7 @@ class Situation:
     def step(self) -> Decision:
         """Decide once. The operator has watched the pods all along, with a clock like the nodes'."""
         status = self.status.model_copy(update={"sights": self._sights()})
-        return decide(self.identity, self.spec, status, self.observation, self.now)
+        return decide(Migration(self.identity, self.spec, status), self.observation, self.now)
 
     def _sights(self) -> tuple[PodSight, ...]:
         known = {(sight.pod, sight.process): sight for sight in self.status.sights}

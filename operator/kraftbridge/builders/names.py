@@ -79,6 +79,11 @@ def abandoned_config_map(migration: str, uid: str) -> str:
     return keyed_name(f"{migration}-abandoned", uid, 1)
 
 
+def step_config_map(migration: str, uid: str) -> str:
+    """Return the name of the ConfigMap with a recorded step."""
+    return keyed_name(f"{migration}-step", uid, 1)
+
+
 def uid_in(name: str, migration: str) -> str:
     """Return the part of a UID that an object's name carries, ``""`` when it carries none."""
     parts = (

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from pydantic import BeforeValidator
 from typing_extensions import override
 
 from kraftbridge.models.config_values import ConfigType
@@ -90,7 +91,11 @@ class PartitionOffsets:
     """A topic that is deleted and created again has another one. ``""`` before Kafka 2.8 (KIP-516)."""
 
 
-TopicPartition = tuple[str, int]
+def _split(place: object) -> object:
+    return place.rsplit(",", 1) if isinstance(place, str) else place  # a key of JSON
+
+
+TopicPartition = Annotated[tuple[str, int], BeforeValidator(_split)]
 
 
 class OffsetTable(Mapping[TopicPartition, PartitionOffsets]):

@@ -43,6 +43,15 @@ class Identity:
         return f"{self.namespace}/{self.name}/{self.uid}"
 
 
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One migration: which it is, what its user wants, and how far it is."""
+
+    identity: Identity
+    spec: MigrationSpec
+    status: MigrationStatus
+
+
 SOON = timedelta(seconds=0.5)
 """When to reconcile again while something moves."""
 

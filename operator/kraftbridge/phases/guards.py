@@ -31,7 +31,7 @@ from kraftbridge.models.phase import ControllerMode, Phase, Target, ZkMigrationS
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus, WaitKind
 from kraftbridge.phases import belongings, expired, history, lost_quorum, originals, rollback
-from kraftbridge.phases.draft import SLOW, Draft, Identity, StepContext, Wait
+from kraftbridge.phases.draft import SLOW, Draft, Identity, Migration, StepContext, Wait
 from kraftbridge.phases.nodes import restarts
 
 
@@ -286,12 +286,13 @@ def _strangers(step: StepContext) -> Wait | None:
 # -------------------------------------------------------------------------------------------- deletion
 
 
-def effective_spec(identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec:
+def effective_spec(migration: Migration) -> MigrationSpec:
     """Return the user's spec, changed by ``spec.onDeletion`` once the resource is being deleted.
 
     Kubernetes cannot undo a deletion, so each value leads to a phase in which the resource may be removed.
     """
-    if not _deletion_interrupts(identity, status):
+    spec = migration.spec
+    if not _deletion_interrupts(migration.identity, migration.status):
         return spec
     match spec.on_deletion:
         case OnDeletion.FINISH:

@@ -15,7 +15,6 @@ from kraftbridge.models.conditions import ConditionType, Reason, condition, init
 from kraftbridge.models.decision import Decision, EventReason, EventType
 from kraftbridge.models.observation import NOT_NEEDED, MigrationZnode, Observation, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, Phase, Target
-from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
 from kraftbridge.phases import (
     certificates,
@@ -37,7 +36,16 @@ from kraftbridge.phases import (
     uids,
     verifying,
 )
-from kraftbridge.phases.draft import QUORUM_IS_READY, SLOW, Draft, Enter, Identity, Outcome, StepContext, Wait
+from kraftbridge.phases.draft import (
+    QUORUM_IS_READY,
+    SLOW,
+    Draft,
+    Enter,
+    Migration,
+    Outcome,
+    StepContext,
+    Wait,
+)
 from kraftbridge.phases.forward import (
     run_awaiting_finalization_phase,
     run_completed_phase,
@@ -51,9 +59,7 @@ from kraftbridge.phases.forward import (
 from kraftbridge.phases.nodes import brokers, deadlines, restarts, sights, templates
 
 
-def decide(
-    identity: Identity, spec: MigrationSpec, status: MigrationStatus, observation: Observation, now: datetime
-) -> Decision:
+def decide(migration: Migration, observation: Observation, now: datetime) -> Decision:
     """Return the status to publish and the actions to execute.
 
     Parameters
@@ -72,10 +78,11 @@ def decide(
     Decision
         The whole new status, actions, events, and when to reconcile again.
     """
-    draft = Draft(identity, guards.effective_spec(identity, spec, status), observation, now, status)
+    status = migration.status
+    draft = Draft(migration.identity, guards.effective_spec(migration), observation, now, status)
     if not status.conditions:
         draft.update(
-            conditions=initial_conditions(now, identity.generation),
+            conditions=initial_conditions(now, migration.identity.generation),
             history=(PhaseRecord(phase=Phase.PREFLIGHT, entered_at=now),),
             progress_at=now,
         )

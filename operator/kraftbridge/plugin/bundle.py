@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from pydantic import ValidationError
 
 from kraftbridge import __version__
 from kraftbridge.constants import API_VERSION, KIND, LABEL_MIGRATION
 from kraftbridge.exceptions import MigrationError, ObservationError
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.report import REPORT_KEY
+from kraftbridge.phases.recorded_step import STEP_KEY, RecordedStep, read_step
 from kraftbridge.plugin.redaction import Redactor, secrets_in, secrets_of_pod, secrets_of_spec, values_of
-from kraftbridge.plugin.session import Migration, PluginError, unpacked
+from kraftbridge.plugin.session import PluginError, ReadMigration, unpacked
 from kraftbridge.storage.ports import KubernetesPort
 
 LOG_LINES: Final = 5000
+_STEP_BYTES: Final = 256 * 1024 * 1024
+STEP_FILE: Final = "step.json"
+"""Name, in the archive, of what the operator was told and decided (`kraftbridge.phases.recorded_step`)."""
 _KINDS: Final = (
     ("v1", "ConfigMap"),
     ("v1", "Service"),
@@ -54,27 +60,60 @@ class Bundle:
         path.chmod(0o600)
 
 
-def collect(kubernetes: KubernetesPort, migration: Migration, operator_namespace: str, now: datetime) -> Bundle:
-    """Return a migration's bundle. It lists the objects that could not be read.
+def collect(
+    kubernetes: KubernetesPort,
+    migration: ReadMigration,
+    operator_namespace: str,
+    now: datetime,
+    missing: Sequence[str] = (),
+) -> Bundle:
+    """Return a migration's bundle. It lists the objects that could not be read, after what is known to be ``missing``.
 
     Raises
     ------
     PluginError
         A file still contains a known secret value. Nothing is written.
     """
-    return _Collector(kubernetes, migration, operator_namespace, now).run()
+    collector = _Collector(kubernetes, migration, operator_namespace, now)
+    collector.bundle.missing += missing
+    return collector.run()
+
+
+def step_of(archive: Path) -> RecordedStep:
+    """Return the recorded step of an archive.
+
+    Raises
+    ------
+    PluginError
+        It is no archive, it has no step, or its step is one of a release that observed otherwise.
+    """
+    try:
+        with tarfile.open(archive) as files:
+            for member in files:
+                held = files.extractfile(member) if Path(member.name).name == STEP_FILE else None
+                if held is not None:
+                    return read_step(held.read(_STEP_BYTES).decode())
+    except ValidationError as error:
+        raise PluginError(
+            f"{archive}: its step does not fit kraftbridge {__version__}, so replay it with the release that wrote it: "
+            f"{error}"
+        ) from error
+    except (OSError, EOFError, tarfile.TarError, zlib.error, ValueError) as error:
+        raise PluginError(f"{archive}: {error}") from error
+    raise PluginError(f"{archive} has no {STEP_FILE}: the operator recorded no step for it (see its README.txt)")
 
 
 class _Collector:
     def __init__(
-        self, kubernetes: KubernetesPort, migration: Migration, operator_namespace: str, now: datetime
+        self, kubernetes: KubernetesPort, migration: ReadMigration, operator_namespace: str, now: datetime
     ) -> None:
         self._kubernetes = kubernetes
         self._migration = migration
         self._operator_namespace = operator_namespace
         self._now = now
-        self._bundle = Bundle()
+        self.bundle = Bundle()
         self._texts: dict[str, str] = {}
+        self._step = ""
 
     def run(self) -> Bundle:
         namespace = self._migration.namespace
@@ -93,14 +132,16 @@ class _Collector:
             self._logs(pod)
         self._events(pods, sets)
         redactor = Redactor(self._known(sets, pods))
-        self._bundle.files = {path: redactor.redact(text) for path, text in self._texts.items()}
-        left = [path for path, text in self._bundle.files.items() if redactor.found_in(text)]
+        self.bundle.files = {path: redactor.redact(text) for path, text in self._texts.items()}
+        if self._step:
+            self.bundle.files[STEP_FILE] = redactor.redact_json(self._step)
+        left = [path for path, text in self.bundle.files.items() if redactor.found_in(text)]
         if left:
             raise PluginError(
                 f"a secret is still in {', '.join(left)} after redaction; nothing was written: please report this"
             )
-        self._bundle.files["README.txt"] = self._readme()
-        return self._bundle
+        self.bundle.files["README.txt"] = self._readme()
+        return self.bundle
 
     # ---------------------------------------------------------------- what is read
 
@@ -110,7 +151,7 @@ class _Collector:
                 return ()
             return self._kubernetes.list(api_version, kind, namespace, selector)
         except ObservationError as error:
-            self._bundle.missing.append(f"{kind} objects in namespace {namespace}: {error}")
+            self.bundle.missing.append(f"{kind} objects in namespace {namespace}: {error}")
             return ()
 
     def _concerns(self, stateful_set: Mapping[str, Any]) -> bool:
@@ -138,8 +179,15 @@ class _Collector:
             try:
                 self._texts[f"reports/{name}.json"] = unpacked(data.pop(REPORT_KEY))
             except PluginError as error:
-                self._bundle.missing.append(f"report in ConfigMap {name}: {error}")
+                self.bundle.missing.append(f"report in ConfigMap {name}: {error}")
             obj = {**obj, "data": data}
+        binary = dict(section(obj, "binaryData"))
+        if kind == "ConfigMap" and STEP_KEY in binary:
+            try:
+                self._step = unpacked(binary.pop(STEP_KEY))
+            except PluginError as error:
+                self.bundle.missing.append(f"step in ConfigMap {name}: {error}")
+            obj = {**obj, "binaryData": binary}
         self._keep(f"objects/{kind}-{name}.yaml", obj)
 
     def _logs(self, pod: Mapping[str, Any]) -> None:
@@ -157,7 +205,7 @@ class _Collector:
         try:
             text = self._kubernetes.pod_logs(namespace, pod, container, LOG_LINES, previous=previous)
         except MigrationError as error:
-            self._bundle.missing.append(f"log of {name}: {error}")
+            self.bundle.missing.append(f"log of {name}: {error}")
             return
         if text is not None:
             self._texts[f"logs/{name}.log"] = text
@@ -190,13 +238,13 @@ class _Collector:
             try:
                 secret = self._kubernetes.get("v1", "Secret", self._migration.namespace, name)
             except ObservationError as error:
-                self._bundle.missing.append(f"Secret {name}, whose values would have been looked for: {error}")
+                self.bundle.missing.append(f"Secret {name}, whose values would have been looked for: {error}")
                 continue
             values |= values_of(secret or {})
         return values - _HARMLESS
 
     def _readme(self) -> str:
-        missing = "".join(f"  {words}\n" for words in self._bundle.missing or ["nothing"])
+        missing = "".join(f"  {words}\n" for words in self.bundle.missing or ["nothing"])
         return (
             f"Support archive of {KIND} {self._migration.namespace}/{self._migration.name} ({API_VERSION}), "
             f"{self._now:%Y-%m-%d %H:%M:%S} UTC, kubectl-kraftbridge {__version__}.\n"

@@ -8,11 +8,11 @@ from typing import Final
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.objects import section
 from kraftbridge.models.phase import Phase
-from kraftbridge.plugin.session import Migration, PluginError
+from kraftbridge.plugin.session import PluginError, ReadMigration
 from kraftbridge.storage.ports import KubernetesPort
 
 
-def final_manifest(kubernetes: KubernetesPort, migration: Migration) -> dict[str, str]:
+def final_manifest(kubernetes: KubernetesPort, migration: ReadMigration) -> dict[str, str]:
     """Return the files of the final manifest by name.
 
     Raises
@@ -32,7 +32,7 @@ def final_manifest(kubernetes: KubernetesPort, migration: Migration) -> dict[str
     return {str(file): str(text) for file, text in section(config_map, "data").items()}
 
 
-def guard_lines(migration: Migration) -> Iterator[str]:
+def guard_lines(migration: ReadMigration) -> Iterator[str]:
     """Yield what the guard does now, and what the pod templates lack."""
     hand_over = migration.status.hand_over
     handed_over = condition(migration.status.conditions, ConditionType.HANDED_OVER)

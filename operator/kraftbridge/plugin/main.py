@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import shlex
 import tempfile
 import time
@@ -25,12 +27,13 @@ from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import RehearsalStatus
+from kraftbridge.phases.recorded_step import decided_again
 from kraftbridge.plugin import hand_over as handing_over
-from kraftbridge.plugin.bundle import collect
+from kraftbridge.plugin.bundle import STEP_FILE, collect, step_of
 from kraftbridge.plugin.picture import findings_table, rehearsal_picture, status_picture
 from kraftbridge.plugin.plan import plan as plan_lines
 from kraftbridge.plugin.redaction import Redactor
-from kraftbridge.plugin.session import Migration, PluginError, Session, read_rehearsal, read_report
+from kraftbridge.plugin.session import PluginError, ReadMigration, Session, read_rehearsal, read_report
 from kraftbridge.storage.kubernetes import KubernetesStore
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -51,6 +54,8 @@ Kubeconfig = Annotated[str | None, typer.Option(help="Path of the kubeconfig.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 REFRESH_SECONDS = 1.0
+_STEP_SECONDS = 60.0
+"""For the operator to record a step."""
 _OPERATORS_SECONDS = 120.0
 """For the operator to launch a rehearsal and to collect its result."""
 IRREVERSIBLE = (
@@ -177,7 +182,7 @@ def rehearse(
         raise typer.Exit(1)
 
 
-def _rehearsed_again(session: Session, migration: Migration, console: Console) -> RehearsalStatus:
+def _rehearsed_again(session: Session, migration: ReadMigration, console: Console) -> RehearsalStatus:
     """Ask for a rehearsal and wait for its end; tell what the operator does meanwhile."""
     count = 0
     if migration.status.rehearsal is not None:
@@ -315,12 +320,44 @@ def bundle(
     session = _session(namespace, context, kubeconfig)
     now = datetime.now(UTC)
     migration = session.migration(name)
-    collected = collect(session.kubernetes, migration, operator_namespace, now)
+    without_step = _ask_for_step(session, migration, now)
+    collected = collect(session.kubernetes, migration, operator_namespace, now, without_step)
     path = output or Path(f"kraftbridge-{migration.namespace}-{migration.name}-{now:%Y%m%d-%H%M%S}.tar.gz")
     collected.write(path, now)
     for missing in collected.missing:
         typer.echo(f"not in it: {missing}", err=True)
     typer.echo(f"{path}: {len(collected.files)} files")
+
+
+def _ask_for_step(session: Session, migration: ReadMigration, now: datetime) -> list[str]:
+    """Have the operator record what it sees and decides; return why it did not."""
+    asked = now.isoformat(timespec="milliseconds")
+    try:
+        session.ask_for_step(migration, asked)
+        deadline = time.monotonic() + _STEP_SECONDS
+        while not session.recorded_step(migration, asked):
+            if time.monotonic() >= deadline:
+                return [f"{STEP_FILE}: the operator recorded no step within {_STEP_SECONDS:.0f} s; see its log"]
+            time.sleep(REFRESH_SECONDS)
+    except MigrationError as error:
+        return [f"{STEP_FILE}: {error}"]
+    return []
+
+
+@app.command()
+def replay(archive: Annotated[Path, typer.Argument(help="An archive that `bundle` wrote.")]) -> None:
+    """Decide the recorded step of a support archive again, and show what differs; needs no cluster."""
+    step = step_of(archive)
+    before = json.dumps(step.decision, indent=1, sort_keys=True).splitlines()
+    again = json.dumps(decided_again(step), indent=1, sort_keys=True).splitlines()
+    identity = step.migration.identity
+    typer.echo(f"{identity.namespace}/{identity.name} at {step.now:%Y-%m-%d %H:%M:%S}, decided by {step.release}:")
+    typer.echo(f"{step.decision['status']['phase']}: {step.decision['status']['message']}")
+    differences = list(difflib.unified_diff(before, again, f"kraftbridge {step.release}", f"kraftbridge {__version__}"))
+    if differences:
+        typer.echo("\n".join(differences))
+        raise typer.Exit(1)
+    typer.echo(f"kraftbridge {__version__} decides the same")
 
 
 @app.command()
@@ -380,13 +417,13 @@ def version() -> None:
     typer.echo(__version__)
 
 
-def _set_paused(session: Session, name: str | None, *, paused: bool) -> Migration:
+def _set_paused(session: Session, name: str | None, *, paused: bool) -> ReadMigration:
     migration = session.migration(name)
     session.pause(migration, paused=paused)
     return migration
 
 
-def _refuse_when_over(migration: Migration) -> None:
+def _refuse_when_over(migration: ReadMigration) -> None:
     if not migration.status.phase.reversible:
         raise PluginError(f"{migration.name} is in {migration.status.phase}: it is finalized, which cannot be undone")
 

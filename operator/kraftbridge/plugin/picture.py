@@ -14,7 +14,7 @@ from kraftbridge.models.phase import FORWARD, Phase
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.status import FindingStatus, RehearsalStatus, VerificationStatus
 from kraftbridge.plugin.plan import channel_line
-from kraftbridge.plugin.session import Migration
+from kraftbridge.plugin.session import ReadMigration
 
 _POSSIBLE = {"True": ("possible", "green"), "False": ("not possible", "red"), "Unknown": ("not known", "yellow")}
 
@@ -26,7 +26,7 @@ def _grid() -> Table:
     return grid
 
 
-def status_picture(migration: Migration, now: datetime) -> RenderableType:
+def status_picture(migration: ReadMigration, now: datetime) -> RenderableType:
     """Return the phases as a line, and below it brokers, quorum, the waiting reason and the last verdict."""
     status = migration.status
     spec = migration.spec
@@ -93,7 +93,7 @@ def _mark(distance: int) -> tuple[str, str]:
     return "○", "dim"
 
 
-def last_verdict(migration: Migration) -> VerificationStatus | None:
+def last_verdict(migration: ReadMigration) -> VerificationStatus | None:
     """Return the newest verification that has a verdict."""
     return next((v for v in reversed(migration.status.verifications) if v.verdict is not None), None)
 
@@ -151,7 +151,7 @@ def findings_table(findings: tuple[FindingStatus, ...]) -> Table:
     return table
 
 
-def _quorum(migration: Migration, now: datetime) -> str:
+def _quorum(migration: ReadMigration, now: datetime) -> str:
     quorum = migration.status.quorum
     controllers = migration.status.controllers
     if controllers is None:
@@ -166,7 +166,7 @@ def _quorum(migration: Migration, now: datetime) -> str:
     return f"{controllers.name}: {leader}, lag {quorum.max_lag_records or '?'} records"
 
 
-def _time_in_phase(migration: Migration, now: datetime) -> str:
+def _time_in_phase(migration: ReadMigration, now: datetime) -> str:
     history = migration.status.history
     if not history:
         return "not started"

@@ -16,9 +16,9 @@ from kraftbridge.constants import ANNOTATION_CONFIGURATION, DEFAULT_CLUSTER_DOMA
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
 from kraftbridge.models.status import ChannelStatus, MigrationStatus, with_channel
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.plugin.redaction import Redactor
-from kraftbridge.plugin.session import Migration, PluginError
+from kraftbridge.plugin.session import PluginError, ReadMigration
 from kraftbridge.services.dry_start_inputs import channels_of
 from kraftbridge.services.facts import Facts
 from kraftbridge.storage.ports import KubernetesPort
@@ -28,7 +28,7 @@ CLUSTER_ID_OPEN = "<cluster id, read from ZooKeeper in preflight>"
 """What a diff shows in place of the cluster id while the operator does not know it."""
 
 
-def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -> Iterator[str]:
+def plan(kubernetes: KubernetesPort, migration: ReadMigration, redactor: Redactor) -> Iterator[str]:
     """Yield the lines of the diffs: each StatefulSet from its own configuration to migration mode, and on to KRaft.
 
     The first line names the channel.
@@ -54,16 +54,17 @@ def plan(kubernetes: KubernetesPort, migration: Migration, redactor: Redactor) -
     identity = Identity(
         migration.namespace, migration.name, metadata["uid"], metadata.get("generation", 0), cluster_domain=domain
     )
+    planned = Migration(identity, spec, status)
     for reference in spec.brokers.stateful_sets:
         stateful_set = _stateful_set(kubernetes, migration.namespace, reference.name)
-        original = facts.original(identity, spec, status, stateful_set)
+        original = facts.original(planned, stateful_set)
         if original is None:
             raise PluginError(
                 f"StatefulSet {reference.name} has no container {spec.brokers.container} (set "
                 "spec.brokers.container), or its template carries the overlay of a migration whose original "
                 "state is not recorded"
             )
-        broker_facts = facts.brokers(identity, spec, status, original)
+        broker_facts = facts.brokers(planned, original)
         if not broker_facts.cluster_id:
             broker_facts = replace(broker_facts, cluster_id=CLUSTER_ID_OPEN)
         own = {**stateful_set, "spec": _with_original(stateful_set["spec"], original.container, original.volumes)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -58,6 +59,19 @@ class Redactor:
         text = _BEARER.sub(rf"\g<1> {REMOVED}", text)
         text = _JWT.sub(REMOVED, text)
         return _ASSIGNMENT.sub(_without_value, text)
+
+    def redact_json(self, text: str) -> str:
+        """Return a JSON document whose texts have no secrets. It stays JSON."""
+        return json.dumps(self._redacted(parsed_json(text)), indent=1)
+
+    def _redacted(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.redact(value)
+        if isinstance(value, Mapping):
+            return {self.redact(name): self._redacted(held) for name, held in value.items()}
+        if isinstance(value, list):
+            return [self._redacted(held) for held in value]
+        return value
 
     def found_in(self, text: str) -> int:
         """Return the number of known values in a text."""

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kraftbridge.constants import ANNOTATION_REHEARSE, API_VERSION, KIND
+from kraftbridge.builders import names
+from kraftbridge.constants import ANNOTATION_RECORD_STEP, ANNOTATION_REHEARSE, API_VERSION, KIND
 from kraftbridge.models import newer
 from kraftbridge.models.objects import section
 from kraftbridge.models.phase import Phase, Target
@@ -17,6 +18,7 @@ from kraftbridge.models.report import REPORT_KEY, VerificationReport
 from kraftbridge.models.spec import AcceptedFinding, MigrationSpec
 from kraftbridge.models.status import FindingStatus, MigrationStatus
 from kraftbridge.outside import bounds
+from kraftbridge.phases.recorded_step import ASKED_KEY
 from kraftbridge.storage.ports import KubernetesPort, Object
 
 PLUGIN_MANAGER: Final = "kubectl-kraftbridge"
@@ -28,7 +30,7 @@ class PluginError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Migration:
+class ReadMigration:
     """A KafkaMigration that was read."""
 
     resource: Mapping[str, Any]
@@ -62,7 +64,7 @@ class Session:
     kubernetes: KubernetesPort
     namespace: str
 
-    def migration(self, name: str | None) -> Migration:
+    def migration(self, name: str | None) -> ReadMigration:
         """Return the migration of that name, or the only one of the namespace.
 
         Raises
@@ -71,7 +73,7 @@ class Session:
             It does not exist, or there are several and no name was given.
         """
         resource = self._resource(name)
-        return Migration(
+        return ReadMigration(
             resource,
             newer.read_spec(resource["spec"]).spec,
             newer.read_status(section(resource, "status")).status,
@@ -92,11 +94,11 @@ class Session:
             )
         return migrations[0]
 
-    def pause(self, migration: Migration, *, paused: bool) -> None:
+    def pause(self, migration: ReadMigration, *, paused: bool) -> None:
         """Stop a migration at the next safe point, or continue it."""
         self._patch(migration, {"paused": paused})
 
-    def set_target(self, migration: Migration, target: Target) -> None:
+    def set_target(self, migration: ReadMigration, target: Target) -> None:
         """Set another target, at exactly the version that was shown.
 
         Raises
@@ -106,7 +108,7 @@ class Session:
         """
         self._patch(migration, {"target": target.value}, exact=True)
 
-    def ask_for_rehearsal(self, migration: Migration, value: str) -> None:
+    def ask_for_rehearsal(self, migration: ReadMigration, value: str) -> None:
         """Let the operator rehearse once more.
 
         Raises
@@ -121,16 +123,29 @@ class Session:
                 f"{migration.name} is in {migration.status.phase}: "
                 "a rehearsal runs only before the first broker restarts"
             )
+        self._annotate(migration, ANNOTATION_REHEARSE, value)
+
+    def ask_for_step(self, migration: ReadMigration, value: str) -> None:
+        """Let the operator record one step in a ConfigMap."""
+        self._annotate(migration, ANNOTATION_RECORD_STEP, value)
+
+    def recorded_step(self, migration: ReadMigration, value: str) -> bool:
+        """Return whether the operator has recorded the step that was asked for with a value."""
+        name = names.step_config_map(migration.name, migration.resource["metadata"]["uid"])
+        config_map = self.kubernetes.get("v1", "ConfigMap", migration.namespace, name)
+        return config_map is not None and section(config_map, "data").get(ASKED_KEY) == value
+
+    def _annotate(self, migration: ReadMigration, annotation: str, value: str) -> None:
         self.kubernetes.merge_patch(
             API_VERSION,
             KIND,
             migration.namespace,
             migration.name,
-            {"metadata": {"annotations": {ANNOTATION_REHEARSE: value}}},
+            {"metadata": {"annotations": {annotation: value}}},
             field_manager=PLUGIN_MANAGER,
         )
 
-    def accept(self, migration: Migration, code: str, where: str) -> bool:
+    def accept(self, migration: ReadMigration, code: str, where: str) -> bool:
         """Accept a finding; return False if it was accepted already.
 
         Raises
@@ -149,7 +164,7 @@ class Session:
         self._patch(migration, {"preflight": {"accepted": entries}}, exact=True)  # the patch replaces the complete list
         return True
 
-    def _patch(self, migration: Migration, spec: Mapping[str, Any], *, exact: bool = False) -> None:
+    def _patch(self, migration: ReadMigration, spec: Mapping[str, Any], *, exact: bool = False) -> None:
         self.kubernetes.merge_patch(
             API_VERSION,
             KIND,
@@ -176,7 +191,9 @@ def unpacked(packed: str) -> str:
         raise PluginError(f"the report cannot be unpacked: {error}") from error
 
 
-def read_report(kubernetes: KubernetesPort, migration: Migration, run_id: str | None) -> tuple[str, VerificationReport]:
+def read_report(
+    kubernetes: KubernetesPort, migration: ReadMigration, run_id: str | None
+) -> tuple[str, VerificationReport]:
     """Return the JSON and the report of a run; without an id, of the newest run with a report.
 
     Raises
@@ -202,7 +219,7 @@ def read_report(kubernetes: KubernetesPort, migration: Migration, run_id: str | 
     return text, VerificationReport.model_validate_json(text)
 
 
-def read_rehearsal(kubernetes: KubernetesPort, migration: Migration, name: str, *, page: bool) -> bytes:
+def read_rehearsal(kubernetes: KubernetesPort, migration: ReadMigration, name: str, *, page: bool) -> bytes:
     """Return the result of a rehearsal as JSON, or its page.
 
     Raises

@@ -22,9 +22,9 @@ from kraftbridge.listener import authority as own
 from kraftbridge.listener import logins
 from kraftbridge.models.issued import IssuedListener, IssuedSecret
 from kraftbridge.models.objects import section
-from kraftbridge.models.spec import ListenerSpec, MigrationSpec
-from kraftbridge.models.status import MigrationStatus, controllers_name
-from kraftbridge.phases.draft import Identity
+from kraftbridge.models.spec import ListenerSpec
+from kraftbridge.models.status import controllers_name
+from kraftbridge.phases.draft import Migration
 from kraftbridge.pods.credentials import (
     LOGIN,
     PROPERTIES,
@@ -45,14 +45,15 @@ _LOST = "it does not exist, and certificates that it issued do"
 class IssuedSecrets:
     """The three Secrets of one migration."""
 
-    def __init__(self, kubernetes: ReadPort, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> None:
+    def __init__(self, kubernetes: ReadPort, migration: Migration) -> None:
+        identity = migration.identity
         self._kubernetes = kubernetes
         self._identity = identity
-        self._listener = spec.controllers.listener
+        self._listener = migration.spec.controllers.listener
         self._days = self._listener.certificate_days
-        controllers = controllers_name(identity.name, identity.uid, status.attempt)
+        controllers = controllers_name(identity.name, identity.uid, migration.status.attempt)
         hosts = names.controller_hosts(
-            controllers, identity.namespace, spec.controllers.node_ids, identity.cluster_domain
+            controllers, identity.namespace, migration.spec.controllers.node_ids, identity.cluster_domain
         )
         self._uid_part = identity.uid[:UID_LENGTH]
         called = own.principals(self._uid_part)
@@ -62,7 +63,7 @@ class IssuedSecrets:
             names.issued_brokers_secret(identity.name, identity.uid): own.Purpose(called["brokers"]),
         }
         self._controllers, self._brokers = self._purposes
-        self._may_begin = status.controllers is None
+        self._may_begin = migration.status.controllers is None
 
     def look(self, now: datetime) -> IssuedListener:
         """Return the state of the Secrets.
@@ -162,10 +163,8 @@ class IssuedSecrets:
 class ListenerIssuer(IssuedSecrets):
     """Creates and renews the three Secrets of one migration."""
 
-    def __init__(
-        self, kubernetes: KubernetesPort, identity: Identity, spec: MigrationSpec, status: MigrationStatus
-    ) -> None:
-        super().__init__(kubernetes, identity, spec, status)
+    def __init__(self, kubernetes: KubernetesPort, migration: Migration) -> None:
+        super().__init__(kubernetes, migration)
         self._store = kubernetes
 
     def issue(self, now: datetime) -> None:
@@ -265,9 +264,7 @@ def issued_principals(uid: str, listener: ListenerSpec) -> tuple[str, ...]:
     return ()
 
 
-def brought_certificate(
-    kubernetes: ReadPort, identity: Identity, spec: MigrationSpec, status: MigrationStatus, now: datetime
-) -> IssuedSecret | None:
+def brought_certificate(kubernetes: ReadPort, migration: Migration, now: datetime) -> IssuedSecret | None:
     """Return the certificate in the Secret that the user brings for the controllers' listener; None without one.
 
     Raises
@@ -275,15 +272,18 @@ def brought_certificate(
     ObservationError
         The Secret cannot be read.
     """
-    listener = spec.controllers.listener
+    identity = migration.identity
+    listener = migration.spec.controllers.listener
     if listener.generate or listener.secret_name is None:
         return None
     found = kubernetes.get("v1", "Secret", identity.namespace, listener.secret_name)
     data = text_files(_decoded(found or {}))
     if not has_certificate(data):
         return None
-    controllers = controllers_name(identity.name, identity.uid, status.attempt)
-    hosts = names.controller_hosts(controllers, identity.namespace, spec.controllers.node_ids, identity.cluster_domain)
+    controllers = controllers_name(identity.name, identity.uid, migration.status.attempt)
+    hosts = names.controller_hosts(
+        controllers, identity.namespace, migration.spec.controllers.node_ids, identity.cluster_domain
+    )
     problems = listener_problems(data, listener.security_protocol, hosts.values(), now)
     return replace(_secret(listener.secret_name, data), problem="; ".join(problems))
 

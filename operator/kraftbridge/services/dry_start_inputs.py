@@ -18,9 +18,9 @@ from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec, MigrationSpec
-from kraftbridge.models.status import DryStartRunStatus, MigrationStatus, controllers_name
+from kraftbridge.models.status import DryStartRunStatus, controllers_name
 from kraftbridge.models.survey import BrokerSetting, Unobserved
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.phases.dry_starting import accepts_unfenced
 from kraftbridge.pods.fence import reachable
 from kraftbridge.services.clients import ClusterClients, addresses_of, bracketed, listener_data
@@ -67,7 +67,7 @@ class InputReader:
         self._settings = settings
         self._facts = facts
 
-    def read(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> Inputs:
+    def read(self, migration: Migration) -> Inputs:
         """Return the inputs as they are now.
 
         Raises
@@ -75,33 +75,37 @@ class InputReader:
         ObservationError
             A StatefulSet, or an object that it refers to, cannot be read.
         """
-        sources = self._sources(identity, spec, status)
-        listener, untried = self._listener(identity, spec, status)
-        return Inputs(sources, listener, untried, _fingerprint(spec, self._settings, sources, listener, untried))
+        sources = self._sources(migration)
+        listener, untried = self._listener(migration)
+        return Inputs(
+            sources, listener, untried, _fingerprint(migration.spec, self._settings, sources, listener, untried)
+        )
 
-    def _sources(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[_Source, ...]:
+    def _sources(self, migration: Migration) -> tuple[_Source, ...]:
         sources = []
-        for ref in spec.brokers.stateful_sets:
-            stateful_set = self._own_template(identity, spec, status, ref.name)
-            pods = self._facts.kubernetes.list(*_POD, identity.namespace, workloads.pods_selector(stateful_set))
+        for ref in migration.spec.brokers.stateful_sets:
+            stateful_set = self._own_template(migration, ref.name)
+            pods = self._facts.kubernetes.list(
+                *_POD, migration.identity.namespace, workloads.pods_selector(stateful_set)
+            )
             by_ordinal = {p.ordinal: p.name for p in workloads.pods_of(stateful_set, pods)}
             by_name = {p["metadata"]["name"]: p for p in pods}
             live = {ordinal: by_name[name] for ordinal, name in by_ordinal.items()}
-            sources.append(_Source(stateful_set, live, self._parts(identity, spec, status, stateful_set, live)))
+            sources.append(_Source(stateful_set, live, self._parts(migration, stateful_set, live)))
         return tuple(sources)
 
-    def _own_template(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, name: str) -> Object:
+    def _own_template(self, migration: Migration, name: str) -> Object:
         """Return a StatefulSet without our overlay: in the middle of a migration, copies get the overlay of a mode."""
-        present = workloads.existing(self._facts.kubernetes, identity.namespace, name)
-        own = self._facts.own_template(identity, spec, status, present)
+        present = workloads.existing(self._facts.kubernetes, migration.identity.namespace, name)
+        own = self._facts.own_template(migration, present)
         return present if own is None else dict(own)
 
-    def _listener(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus
-    ) -> tuple[ListenerOfControllers | None, str]:
+    def _listener(self, migration: Migration) -> tuple[ListenerOfControllers | None, str]:
         """Return what the copies try their credentials with, or why there is nothing."""
+        identity = migration.identity
+        spec = migration.spec
         try:
-            name = controllers_name(identity.name, identity.uid, status.attempt)
+            name = controllers_name(identity.name, identity.uid, migration.status.attempt)
             files = listener_data(self._facts.kubernetes, identity.namespace, name, spec)
         except InvalidSpecError:
             return None, ""  # another finding reports that the Secret is missing
@@ -114,9 +118,7 @@ class InputReader:
 
     def _parts(
         self,
-        identity: Identity,
-        spec: MigrationSpec,
-        status: MigrationStatus,
+        migration: Migration,
         stateful_set: Object,
         live: Mapping[int, Object],
     ) -> tuple[Any, ...]:
@@ -124,28 +126,26 @@ class InputReader:
         pod = template["spec"]
         data = []
         for kind, name in dry_start.referenced(pod):
-            referenced = section(self._facts.kubernetes.get("v1", kind, identity.namespace, name))
+            referenced = section(self._facts.kubernetes.get("v1", kind, migration.identity.namespace, name))
             data.append((kind, name, referenced.get("data"), referenced.get("binaryData")))
         images = {(ordinal, c["name"]): c.get("imageID") for ordinal, p in live.items() for c in statuses(p)}
-        original = self._facts.original(identity, spec, status, stateful_set)
+        original = self._facts.original(migration, stateful_set)
         overlays: list[str] = []
         if original is not None:
             # The status has no cluster id before preflight passes; an id that becomes known changes no template.
-            facts = replace(self._facts.brokers(identity, spec, status, original), cluster_id="")
-            overlays = [configuration(spec, facts, mode) for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT)]
+            facts = replace(self._facts.brokers(migration, original), cluster_id="")
+            overlays = [configuration(migration.spec, facts, mode) for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT)]
         name = stateful_set["metadata"]["name"]
         service = stateful_set["spec"].get("serviceName")
         # Charts put checksums of what a template refers to into annotations, and injectors of sidecars read both.
         read = [section(template, "metadata", "labels"), section(template, "metadata", "annotations")]
         # Two channels may set the same settings: a report about one says nothing about the other.
-        channel = dry_start.described(spec.brokers)
+        channel = dry_start.described(migration.spec.brokers)
         return (name, service, pod, read, data, sorted(map(str, images.items())), overlays, channel)
 
     def copies(
         self,
-        identity: Identity,
-        spec: MigrationSpec,
-        status: MigrationStatus,
+        migration: Migration,
         clients: ClusterClients,
         run: DryStartRunStatus,
         sources: Sequence[_Source],
@@ -157,19 +157,20 @@ class InputReader:
         ObservationError
             A StatefulSet cannot be copied, or the id of a broker is not known.
         """
+        spec = migration.spec
         running = clients.brokers.broker_settings()
-        status = status.model_copy(update={"cluster_id": run.cluster_id})
+        migration = replace(migration, status=migration.status.model_copy(update={"cluster_id": run.cluster_id}))
         copies: list[Copy] = []
         for source in sources:
-            original = self._facts.original(identity, spec, status, source.stateful_set)
+            original = self._facts.original(migration, source.stateful_set)
             name = source.stateful_set["metadata"]["name"]
             if original is None:
                 raise ObservationError(
                     f"StatefulSet {name}", f"it has no container {spec.brokers.container}, or it carries an overlay"
                 )
-            brokers = self._facts.brokers(identity, spec, status, original)
+            brokers = self._facts.brokers(migration, original)
             for key in dry_start.copies_of(name, sorted(source.pods)):
-                changed, files = builder.overlaid(spec, brokers, identity.name, source.stateful_set, key.mode)
+                changed, files = builder.overlaid(spec, brokers, migration.identity.name, source.stateful_set, key.mode)
                 broker_id = run.broker_ids.get(key.pod)
                 if broker_id is None:
                     raise ObservationError(f"pod {key.pod}", "the id of its broker is not known")
@@ -190,9 +191,7 @@ class InputReader:
 
     def trials(
         self,
-        identity: Identity,
-        spec: MigrationSpec,
-        status: MigrationStatus,
+        migration: Migration,
         copies: Sequence[Copy],
         *,
         choosing: bool,
@@ -201,6 +200,7 @@ class InputReader:
 
         To choose a channel, return copies of the last pods, too.
         """
+        identity = migration.identity
         trials: list[Copy] = []
         present = [copy for copy, _ in copies if copy.key.mode is BrokerMode.ZOOKEEPER]
         firsts = {copy.key.stateful_set: copy for copy in reversed(present)}
@@ -211,13 +211,14 @@ class InputReader:
         for present_copy in chosen:
             pod = present_copy.stateful_set["spec"]["template"]["spec"]
             mounted = _referenced_files(self._facts.kubernetes, identity.namespace, pod)
-            for brokers in dry_start.other_channels(spec.brokers, pod, mounted):
-                other = spec.model_copy(update={"brokers": brokers})
+            for brokers in dry_start.other_channels(migration.spec.brokers, pod, mounted):
+                other = migration.spec.model_copy(update={"brokers": brokers})
                 stateful_set = present_copy.stateful_set
-                original = self._facts.original(identity, other, status, stateful_set)
+                tried = replace(migration, spec=other)
+                original = self._facts.original(tried, stateful_set)
                 if original is None:
                     continue
-                facts = self._facts.brokers(identity, other, status, original)
+                facts = self._facts.brokers(tried, original)
                 facts = replace(facts, cluster_id=present_copy.cluster_id)
                 for mode in dry_start.OTHER_MODES:
                     changed, files = builder.overlaid(other, facts, identity.name, stateful_set, mode)

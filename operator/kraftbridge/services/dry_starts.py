@@ -8,8 +8,8 @@ from kraftbridge.config import Settings
 from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun, ReleaseRun, RemoveRun
 from kraftbridge.models.dry_start import DryStartReport, DryStartRun
 from kraftbridge.models.spec import BrokersSpec, MigrationSpec
-from kraftbridge.models.status import DryStartRunStatus, DryStartStatus, MigrationStatus
-from kraftbridge.phases.draft import Identity
+from kraftbridge.models.status import DryStartRunStatus, DryStartStatus
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services.act.dry_starts import DryStartActs
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.dry_start_inputs import InputReader, channels_of
@@ -23,7 +23,7 @@ RunAction = LaunchRun | FenceRun | ReleaseRun | CollectRun | RemoveRun
 class DryStarter(Protocol):
     """Reads and takes on dry starts."""
 
-    def fingerprint(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> str:
+    def fingerprint(self, migration: Migration) -> str:
         """Return the fingerprint of the copies that would be created now."""
 
     def channels(self, identity: Identity, spec: MigrationSpec) -> tuple[BrokersSpec, ...]:
@@ -38,9 +38,7 @@ class DryStarter(Protocol):
     def carry_out(
         self,
         kubernetes: KubernetesPort,
-        identity: Identity,
-        spec: MigrationSpec,
-        status: MigrationStatus,
+        migration: Migration,
         clients: ClusterClients,
         action: RunAction,
     ) -> None:
@@ -55,7 +53,7 @@ class DryStarts:
         self._facts = facts
         self._reader = InputReader(settings, facts)
 
-    def fingerprint(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> str:
+    def fingerprint(self, migration: Migration) -> str:
         """Return the fingerprint of the copies that would be created now.
 
         Raises
@@ -63,7 +61,7 @@ class DryStarts:
         ObservationError
             A StatefulSet, or an object that it refers to, cannot be read.
         """
-        return self._reader.read(identity, spec, status).fingerprint
+        return self._reader.read(migration).fingerprint
 
     def channels(self, identity: Identity, spec: MigrationSpec) -> tuple[BrokersSpec, ...]:
         """Return ``spec.brokers`` with each channel that the pod templates may have, the most likely first.
@@ -98,9 +96,7 @@ class DryStarts:
     def carry_out(
         self,
         kubernetes: KubernetesPort,
-        identity: Identity,
-        spec: MigrationSpec,
-        status: MigrationStatus,
+        migration: Migration,
         clients: ClusterClients,
         action: RunAction,
     ) -> None:
@@ -111,5 +107,5 @@ class DryStarts:
         MigrationError
             The API server refuses, or does not answer.
         """
-        acts = DryStartActs(kubernetes, self._settings, self._facts, self._reader, identity, spec, status, clients)
+        acts = DryStartActs(kubernetes, self._settings, self._facts, self._reader, migration, clients)
         acts.carry_out(action)

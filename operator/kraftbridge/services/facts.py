@@ -33,7 +33,7 @@ from kraftbridge.models.observation import TemplateSight
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, SeenSecret, controllers_name
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services import original_secrets, original_state
 from kraftbridge.services.answers import Answer, Answers
 from kraftbridge.services.certificates import IssuedSecrets, brought_certificate, issued_principals
@@ -138,9 +138,7 @@ class Facts:
         kept = self.kept(identity, status, name)
         return None if kept is None else kept.original
 
-    def original(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, stateful_set: Mapping[str, Any]
-    ) -> OriginalState | None:
+    def original(self, migration: Migration, stateful_set: Mapping[str, Any]) -> OriginalState | None:
         """Return the user's own state of a StatefulSet: the recorded state, or the current state if none is recorded.
 
         Returns
@@ -149,16 +147,16 @@ class Facts:
             None if the StatefulSet lacks the Kafka container, or carries an overlay and its
             original state is not recorded.
         """
-        recorded = self.recorded(identity, status, stateful_set["metadata"]["name"])
+        identity = migration.identity
+        spec = migration.spec
+        recorded = self.recorded(identity, migration.status, stateful_set["metadata"]["name"])
         if recorded is not None:
             return recorded
         files = original_state.mounted_files(self.kubernetes, identity.namespace, spec, stateful_set)
         values = original_state.environment_values(self.kubernetes, identity.namespace, spec, stateful_set)
         return original_state.capture(spec, stateful_set, files, values)
 
-    def own_template(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, stateful_set: Mapping[str, Any]
-    ) -> Mapping[str, Any] | None:
+    def own_template(self, migration: Migration, stateful_set: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return a StatefulSet as its owner has it now, without our overlay.
 
         Returns
@@ -171,14 +169,15 @@ class Facts:
         ObservationError
             A Secret cannot be read.
         """
+        spec = migration.spec
         annotations = section(stateful_set, "spec", "template", "metadata", "annotations")
         mode = BrokerMode.of(annotations.get(ANNOTATION_CONFIGURATION, ""))
-        recorded = self.recorded(identity, status, stateful_set["metadata"]["name"])
+        recorded = self.recorded(migration.identity, migration.status, stateful_set["metadata"]["name"])
         if recorded is None:
             return None if original_state.overlay_of(stateful_set) else stateful_set
         if mode is BrokerMode.ZOOKEEPER:
             return stateful_set
-        facts = self.brokers(identity, spec, status, recorded)
+        facts = self.brokers(migration, recorded)
         wanted = overlay(spec, facts, stateful_set["metadata"]["name"], mode)
         overlaid = Overlaid(
             container=spec.brokers.container,
@@ -190,9 +189,7 @@ class Facts:
         )
         return without_overlay(stateful_set, overlaid)
 
-    def template_sight(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, stateful_set: Mapping[str, Any]
-    ) -> TemplateSight | None:
+    def template_sight(self, migration: Migration, stateful_set: Mapping[str, Any]) -> TemplateSight | None:
         """Return the parts of the template that a broker would start from, and of all ConfigMaps and Secrets in it.
 
         They are read at each call: what was read some seconds ago is not what a broker would start with.
@@ -207,26 +204,26 @@ class Facts:
         ObservationError
             An object that it refers to cannot be read.
         """
-        own = self.own_template(identity, spec, status, stateful_set)
+        own = self.own_template(migration, stateful_set)
         if own is None:
             return None
         references = referenced(section(own, "spec", "template", "spec"))
         contents = {
-            (kind, name): self.kubernetes.get("v1", kind, identity.namespace, name) for kind, name in references
+            (kind, name): self.kubernetes.get("v1", kind, migration.identity.namespace, name)
+            for kind, name in references
         }
         return sight_of(own, contents)
 
-    def brokers(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, original: OriginalState
-    ) -> BrokerFacts:
+    def brokers(self, migration: Migration, original: OriginalState) -> BrokerFacts:
         """Return the input for the overlay of one StatefulSet."""
-        settings, unreadable = original_state.settings_of(spec, original)
-        issued = takes_issued_certificate(spec, settings.keys() | unreadable)
+        identity = migration.identity
+        settings, unreadable = original_state.settings_of(migration.spec, original)
+        issued = takes_issued_certificate(migration.spec, settings.keys() | unreadable)
         return BrokerFacts(
             namespace=identity.namespace,
-            controllers=controllers_name(identity.name, identity.uid, status.attempt),
+            controllers=controllers_name(identity.name, identity.uid, migration.status.attempt),
             cluster_domain=identity.cluster_domain,
-            cluster_id=status.cluster_id or "",
+            cluster_id=migration.status.cluster_id or "",
             settings=settings,
             java_tool_options=original.java_tool_options,
             properties_text=original.properties_text,
@@ -237,7 +234,7 @@ class Facts:
             files=original.files,
         )
 
-    def controllers(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersFacts:
+    def controllers(self, migration: Migration) -> ControllersFacts:
         """Return the input for the controllers' objects.
 
         Raises
@@ -245,27 +242,28 @@ class Facts:
         ObservationError
             A StatefulSet of brokers does not exist or cannot be read.
         """
+        status = migration.status
         settings: dict[str, str] = {}
         selectors = []
-        for ref in spec.brokers.stateful_sets:
-            stateful_set = workloads.existing(self.kubernetes, identity.namespace, ref.name)
-            original = self.original(identity, spec, status, stateful_set)
+        for ref in migration.spec.brokers.stateful_sets:
+            stateful_set = workloads.existing(self.kubernetes, migration.identity.namespace, ref.name)
+            original = self.original(migration, stateful_set)
             if original is not None:
-                settings |= self.brokers(identity, spec, status, original).settings
+                settings |= self.brokers(migration, original).settings
             selectors.append(stateful_set["spec"]["selector"])
-        facts = replace(self.unread_controllers(identity, spec, status), broker_selectors=tuple(selectors))
+        facts = replace(self.unread_controllers(migration), broker_selectors=tuple(selectors))
         rendered = status.controllers.rendered if status.controllers is not None else None
         # The settings that the brokers run with are more reliable than a template.
         if rendered is None:
             settings |= status.broker_settings
-            seen = self.secrets(identity, spec, status)
+            seen = self.secrets(migration)
             fingerprints = {name: secret.fingerprint for name, secret in seen.items()}
             return replace(facts, broker_settings=settings, credentials=fingerprints)
         shared = rendered.broker_settings
         settings |= status.broker_settings if shared is None else shared
         return replace(facts, broker_settings=settings, credentials=rendered.credentials, restored=rendered.restored)
 
-    def secrets(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> dict[str, SeenSecret]:
+    def secrets(self, migration: Migration) -> dict[str, SeenSecret]:
         """Return the version and a fingerprint of each Secret that the controllers read when they start, by name.
 
         Secrets that do not exist are left out.
@@ -281,6 +279,9 @@ class Facts:
         ObservationError
             A Secret cannot be read.
         """
+        identity = migration.identity
+        spec = migration.spec
+        status = migration.status
         controllers = spec.controllers
         migrates = status.controllers is None or status.controllers.mode.migrates
         name = controllers_name(identity.name, identity.uid, status.attempt)
@@ -314,9 +315,7 @@ class Facts:
         self._secrets[identity.uid] = Answer(seen, asked, now)
         return seen
 
-    def issued(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, now: datetime
-    ) -> IssuedListener | None:
+    def issued(self, migration: Migration, now: datetime) -> IssuedListener | None:
         """Return the certificates and logins that the operator issues, at most `CREDENTIALS_SECONDS` old.
 
         Without ``listener.generate`` it is None.
@@ -326,20 +325,19 @@ class Facts:
         ObservationError
             A Secret cannot be read.
         """
+        spec = migration.spec
         if not spec.controllers.listener.generate:
             return None
         listener = spec.controllers.listener
-        asked = (status.attempt, status.controllers is None, listener, spec.controllers.node_ids)
+        asked = (migration.status.attempt, migration.status.controllers is None, listener, spec.controllers.node_ids)
         return self._issued.get(
-            identity.uid,
+            migration.identity.uid,
             CREDENTIALS_SECONDS,
-            lambda: IssuedSecrets(self.kubernetes, identity, spec, status).look(now),
-            asked=(*asked, identity.cluster_domain),
+            lambda: IssuedSecrets(self.kubernetes, migration).look(now),
+            asked=(*asked, migration.identity.cluster_domain),
         )
 
-    def brought(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, now: datetime
-    ) -> IssuedSecret | None:
+    def brought(self, migration: Migration, now: datetime) -> IssuedSecret | None:
         """Return the certificate that the user brings for the listener, at most `CREDENTIALS_SECONDS` old.
 
         Raises
@@ -348,14 +346,21 @@ class Facts:
             The Secret cannot be read.
         """
         return self._brought.get(
-            identity.uid,
+            migration.identity.uid,
             CREDENTIALS_SECONDS,
-            lambda: brought_certificate(self.kubernetes, identity, spec, status, now),
-            asked=(status.attempt, spec.controllers.listener, spec.controllers.node_ids, identity.cluster_domain),
+            lambda: brought_certificate(self.kubernetes, migration, now),
+            asked=(
+                migration.status.attempt,
+                migration.spec.controllers.listener,
+                migration.spec.controllers.node_ids,
+                migration.identity.cluster_domain,
+            ),
         )
 
-    def unread_controllers(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ControllersFacts:
+    def unread_controllers(self, migration: Migration) -> ControllersFacts:
         """Return the facts that need no data from the brokers, enough for the controllers' resource requests."""
+        identity = migration.identity
+        status = migration.status
         return ControllersFacts(
             namespace=identity.namespace,
             migration=identity.name,
@@ -366,8 +371,8 @@ class Facts:
             operator_image=self._settings.operator_image,
             operator_namespace=self._settings.pod_namespace,
             broker_selectors=(),
-            issued_principals=issued_principals(identity.uid, spec.controllers.listener),
-            pod_defaults=self.pod_defaults(identity.namespace, spec),
+            issued_principals=issued_principals(identity.uid, migration.spec.controllers.listener),
+            pod_defaults=self.pod_defaults(identity.namespace, migration.spec),
             minimum_batch_size=status.rehearsal.minimum_batch_size if status.rehearsal is not None else None,
         )
 

@@ -8,6 +8,7 @@ If it cannot be written because of a conflict, no action is executed, and the ne
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from kraftbridge.config import Settings
-from kraftbridge.constants import ANNOTATION_LOCK, ANNOTATION_REHEARSE, API_VERSION, DEFAULT_CLUSTER_DOMAIN, KIND
+from kraftbridge.constants import (
+    ANNOTATION_LOCK,
+    ANNOTATION_RECORD_STEP,
+    ANNOTATION_REHEARSE,
+    API_VERSION,
+    DEFAULT_CLUSTER_DOMAIN,
+    KIND,
+)
 from kraftbridge.exceptions import (
     ActionError,
     ActionRefusedError,
@@ -37,10 +45,11 @@ from kraftbridge.models.phase import ControllerMode, Part, Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name, with_channel
 from kraftbridge.phases.basis import basis_of
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.phases.machine import decide
+from kraftbridge.phases.recorded_step import recorded
 from kraftbridge.services import metrics
-from kraftbridge.services.act import removal
+from kraftbridge.services.act import removal, steps
 from kraftbridge.services.act.actuator import Actuator
 from kraftbridge.services.act.checked import CheckedKubernetes, tried_again
 from kraftbridge.services.act.step import Step
@@ -207,59 +216,75 @@ class Reconciler:
                 raise MigrationError(words) from error
             try:
                 wanted = newer.read_spec(migration["spec"])
-                clients = self._clients_of(identity, wanted.spec, stored.status)
+                known = Migration(identity, wanted.spec, stored.status)
+                clients = self._clients_of(known)
             except (ValidationError, InvalidSpecError) as error:
                 body = self._refuse(migration, identity, memory, Reason.INVALID_SPEC, _words(error))
                 return newer.read_status(body).status
             identity = replace(identity, unknown=wanted.unknown + stored.unknown)
             self._name_unknown(migration, identity, memory)
-            return self._take(migration, identity, wanted.spec, stored, clients, memory)
+            return self._take(migration, replace(known, identity=identity), stored, clients, memory)
 
     def _take(
         self,
-        migration: Object,
-        identity: Identity,
-        spec: MigrationSpec,
+        resource: Object,
+        migration: Migration,
         stored: newer.ReadStatus,
         clients: ClusterClients,
         memory: Memory,
     ) -> MigrationStatus | None:
-        status = stored.status
+        identity = migration.identity
         now = datetime.now(UTC)
         started = time.monotonic()
         with self._reads.step():
-            observation = self._observers[memory.lane].observe(identity, spec, status, clients, memory, now)
+            observation = self._observers[memory.lane].observe(migration, clients, memory, now)
         observation = replace(observation, may_roll=self.rolls.free(identity.uid))
-        decision = decide(identity, spec, status, observation, now)
+        decision = decide(migration, observation, now)
         row = decision.status.phase.row
         if row.restarts_nodes and row.forward and not self.rolls.take(identity.uid):
-            decision = decide(identity, spec, status, replace(observation, may_roll=False), now)
-        if self._released or not self._publish(migration, newer.replaced(stored, decision.status), memory):
-            self.rolls.note(identity.uid, status.phase)
+            observation = replace(observation, may_roll=False)
+            decision = decide(migration, observation, now)
+        if self._released or not self._publish(resource, newer.replaced(stored, decision.status), memory):
+            self.rolls.note(identity.uid, migration.status.phase)
             return None
         self.rolls.note(identity.uid, decision.status.phase)
         seconds = time.monotonic() - started
         memory.outcomes = ()
         checked = CheckedKubernetes(self._kubernetes, self._leases, identity, basis_of(identity, decision, observation))
-        step = Step(identity, with_channel(spec, decision.status), decision.status, clients, memory, checked)
+        decided = Migration(identity, with_channel(migration.spec, decision.status), decision.status)
+        step = Step(decided, clients, memory, checked)
         memory.outcomes = self._carry_out(step, decision)
         for outcome in memory.outcomes:
             if outcome.error:
                 logger.warning("%s/%s: %s: %s", identity.namespace, identity.name, outcome.action, outcome.error)
         if decision.actions:
             self._facts.forget(identity.uid)
-        self._tell(migration, decision)
+        self._tell(resource, decision)
+        asked = section(resource["metadata"], "annotations").get(ANNOTATION_RECORD_STEP, "")
+        if asked != memory.recorded_step:
+            memory.recorded_step = asked
+            self._record_step(migration, observation, now, decision, asked)
         metrics.export(identity.namespace, identity.name, decision.status)
         if memory.generation != identity.generation:
             memory.failures = 0
         memory.generation = identity.generation
-        quiet = decision.status == status and not decision.actions
+        quiet = decision.status == migration.status and not decision.actions
         memory.quiet_steps = memory.quiet_steps + 1 if quiet else 0
         in_trouble = seconds > TROUBLE_SECONDS or _unreachable(observation)
         memory.failures = memory.failures + 1 if in_trouble else 0
         pause = self._pause(identity.uid, decision, memory)
         memory.requeue_at = time.monotonic() + pause
         return decision.status
+
+    def _record_step(
+        self, migration: Migration, observation: Observation, now: datetime, decision: Decision, asked: str
+    ) -> None:
+        """Write a step for a support archive. A failure costs the archive that one file."""
+        document = recorded(migration, observation, now, decision, secrets.token_bytes(32))
+        try:
+            self._kubernetes.apply(steps.config_map(migration.identity, document, asked), force=True)
+        except MigrationError as error:
+            logger.warning("%s/%s: record of a step: %s", migration.identity.namespace, migration.identity.name, error)
 
     def _pause(self, uid: str, decision: Decision, memory: Memory) -> float:
         """Return the seconds until the next step is due, and choose its lane."""
@@ -297,7 +322,10 @@ class Reconciler:
             return self._settings.domain
         return str(status.get("clusterDomain") or DEFAULT_CLUSTER_DOMAIN)
 
-    def _clients_of(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> ClusterClients:
+    def _clients_of(self, migration: Migration) -> ClusterClients:
+        identity = migration.identity
+        spec = migration.spec
+        status = migration.status
         controllers = controllers_name(identity.name, identity.uid, status.attempt)
         mode = ControllerMode.MIGRATION if status.controllers is None else status.controllers.mode
         port = mode.port
@@ -480,7 +508,7 @@ class Reconciler:
         except ValidationError:
             return  # an invalid spec has changed nothing
         identity = Identity(namespace, name, migration["metadata"]["uid"], 0, deleting=True)
-        config_map = removal.config_map(self._kubernetes, identity, spec, status)
+        config_map = removal.config_map(self._kubernetes, Migration(identity, spec, status))
         if config_map is not None:
             self._kubernetes.apply(config_map, force=True)
             name = config_map["metadata"]["name"]

@@ -7,7 +7,7 @@ from typing import Any
 from kraftbridge.config import Settings
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.observe.survey import Surveyor
 from kraftbridge.storage.kubernetes import KubernetesStore
@@ -76,7 +76,7 @@ def test_a_policy_that_refuses_kraft_mode_is_quoted_and_nothing_changes(cluster:
 
     def refused() -> dict[str, str]:
         surveyor = Surveyor(kubernetes, settings, Facts(kubernetes, settings))  # one that remembers no answer
-        return {c.object: c.words for c in surveyor._refused(identity, spec, MigrationStatus())}
+        return {c.object: c.words for c in surveyor._refused(Migration(identity, spec, MigrationStatus()))}
 
     cluster.apply(BROKERS)
     try:

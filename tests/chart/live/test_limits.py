@@ -15,7 +15,7 @@ from kraftbridge.models.observation import TopicRedundancy
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import ControllersStatus, MigrationStatus
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services.act import removal
 from kraftbridge.services.clients import credentials_version
 from kraftbridge.storage.kubernetes import KubernetesStore
@@ -140,7 +140,7 @@ def test_what_an_abandoned_migration_leaves_is_listed_in_a_config_map(cluster: C
     cluster.apply(claim, service)
     controllers = ControllersStatus(name=name, node_ids=(3000, 3001, 3002))
     status = MigrationStatus(phase=Phase.DUAL_WRITE, controllers=controllers)
-    found = removal.config_map(store, identity, MigrationSpec.model_validate(SPEC), status)
+    found = removal.config_map(store, Migration(identity, MigrationSpec.model_validate(SPEC), status))
     assert found is not None
     store.apply(found, force=True)
     kept = yaml.safe_load(cluster.get("configmap", found["metadata"]["name"])["data"][removal.LEFT_BEHIND_KEY])

@@ -20,7 +20,7 @@ from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.basis import Basis, intent
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services import original_secrets, original_state
 from kraftbridge.services.act.actuator import Actuator, Step
 from kraftbridge.services.act.checked import CheckedKubernetes
@@ -155,7 +155,7 @@ def operator(kubernetes: KubernetesStore, name: str, prefix: str, *, generate: b
     identity, status = Identity(NAMESPACE, name, f"uid-of-{name}", 1), MigrationStatus()
     decided = Basis(identity.uid, identity.generation, intent(status))
     checked = CheckedKubernetes(kubernetes, nobody, identity, decided)
-    return actuator, Step(identity, spec, status, nobody, nobody, checked)
+    return actuator, Step(Migration(identity, spec, status), nobody, nobody, checked)
 
 
 def template(cluster: Cluster, name: str) -> dict[str, Any]:

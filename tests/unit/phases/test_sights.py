@@ -13,6 +13,7 @@ from kraftbridge.models.decision import RestartPod
 from kraftbridge.models.observation import ControllerMetrics, PodState, StartLog, StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase, Target
 from kraftbridge.models.status import Operation, OperationKind, WatchedStart
+from kraftbridge.phases.draft import Migration
 from kraftbridge.phases.machine import decide
 
 HOUR_SECONDS = 3600
@@ -50,7 +51,7 @@ class World:
         seen = self.situation.observing(
             stateful_sets=(self.brokers(now),), start_log=self.start_log(up=up), **self.kafka(up=up)
         )
-        decision = decide(seen.identity, seen.spec, seen.status, seen.observation, seen.now)
+        decision = decide(Migration(seen.identity, seen.spec, seen.status), seen.observation, seen.now)
         for action in decision.actions:
             if isinstance(action, RestartPod) and action.uid == self.uid:
                 self.restarted_at.append((now - began).total_seconds())
@@ -177,7 +178,7 @@ def test_a_clock_that_was_set_back_holds_nothing_up() -> None:
 
 def test_nothing_is_recorded_before_anything_restarts() -> None:
     fresh = open_gate(Phase.PREFLIGHT)
-    decision = decide(fresh.identity, fresh.spec, fresh.status, fresh.observation, fresh.now)
+    decision = decide(Migration(fresh.identity, fresh.spec, fresh.status), fresh.observation, fresh.now)
     assert decision.status.sights == ()
 
 

@@ -43,6 +43,7 @@ def migrate(kubernetes: FakeKubernetes) -> Callable[..., None]:
 @pytest.fixture
 def run(kubernetes: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Return a function that types a command."""
+    monkeypatch.setattr(plugin, "_STEP_SECONDS", 0.0)
     monkeypatch.setattr(plugin, "connect", lambda _kubeconfig, _context: kubernetes)
 
     def typed(*arguments: str, answer: str | None = None) -> Result:

@@ -5,14 +5,26 @@ from __future__ import annotations
 import base64
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.fakes import FakeKubernetes
+from tests.support.observations import NOW, open_gate
+from typer.testing import CliRunner
 
+from kraftbridge.constants import ANNOTATION_RECORD_STEP
+from kraftbridge.models.decision import Decision
+from kraftbridge.models.phase import Phase
+from kraftbridge.phases import recorded_step
+from kraftbridge.phases.draft import Migration
+from kraftbridge.phases.machine import decide
+from kraftbridge.phases.recorded_step import recorded
+from kraftbridge.plugin import main as plugin
 from kraftbridge.plugin.redaction import REMOVED, Redactor, secrets_in, values_of
 from kraftbridge.plugin.session import PluginError
+from kraftbridge.services.act.steps import config_map
 
 from .test_commands import FINDING, Run, packed_report, status, with_report
 
@@ -175,3 +187,73 @@ def test_words_of_a_properties_file_are_no_secrets() -> None:
     assert "trusted-one" in found
     assert "SSL" not in found
     assert secrets_in("security.protocol=SSL") == set()
+
+
+def recording(kubernetes: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an operator record a step as soon as the plugin asks for it."""
+    patch = kubernetes.merge_patch
+    asked_for = migration_of_dual_write()
+
+    def patched(*where: Any, **options: Any) -> Any:
+        answer = patch(*where, **options)
+        annotations = where[4].get("metadata", {}).get("annotations", {})
+        if ANNOTATION_RECORD_STEP in annotations:
+            decision = decide(asked_for, OBSERVED, NOW)
+            document = recorded(asked_for, OBSERVED, NOW, decision, b"key")
+            uid = kubernetes.objects["KafkaMigration", "kafka", "demo"]["metadata"]["uid"]
+            identity = replace(asked_for.identity, uid=uid)
+            kubernetes.apply(config_map(identity, document, annotations[ANNOTATION_RECORD_STEP]), force=True)
+        return answer
+
+    monkeypatch.setattr(kubernetes, "merge_patch", patched)
+
+
+def migration_of_dual_write() -> Migration:
+    fine = open_gate(Phase.DUAL_WRITE)
+    return Migration(fine.identity, fine.spec, fine.status)
+
+
+OBSERVED = open_gate(Phase.DUAL_WRITE).observation
+
+
+def test_an_archive_is_replayed_without_a_cluster(
+    planted: FakeKubernetes, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording(planted, monkeypatch)
+    path = tmp_path / "support.tar.gz"
+    assert run("bundle", "-o", str(path)).exit_code == 0
+    assert "step.json" not in files_of(path)["README.txt"]
+    answer = CliRunner().invoke(plugin.app, ["replay", str(path)])
+    assert answer.exit_code == 0, answer.output
+    assert "decides the same" in answer.output
+
+
+def test_a_replay_shows_what_is_decided_otherwise(
+    planted: FakeKubernetes, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording(planted, monkeypatch)
+    path = tmp_path / "support.tar.gz"
+    run("bundle", "-o", str(path))
+    monkeypatch.setattr(recorded_step, "decide", lambda migration, *_: Decision(migration.status))
+    answer = CliRunner().invoke(plugin.app, ["replay", str(path)])
+    assert answer.exit_code == 1
+    assert "+++ kraftbridge" in answer.output
+
+
+def test_an_archive_without_an_operator_says_so(planted: FakeKubernetes, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "support.tar.gz"
+    answer = run("bundle", "-o", str(path))
+    assert answer.exit_code == 0
+    assert "the operator recorded no step" in files_of(path)["README.txt"]
+    answer = CliRunner().invoke(plugin.app, ["replay", str(path)])
+    assert isinstance(answer.exception, PluginError)
+    assert "has no step.json" in str(answer.exception)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"\x1f\x8b\x08broken"])
+def test_what_is_no_archive_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "support.tar.gz"
+    path.write_bytes(content)
+    answer = CliRunner().invoke(plugin.app, ["replay", str(path)])
+    assert isinstance(answer.exception, PluginError)
+    assert str(path) in str(answer.exception)

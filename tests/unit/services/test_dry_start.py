@@ -32,7 +32,7 @@ from kraftbridge.models.dry_start import (
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
 from kraftbridge.models.status import DryStartStatus, MigrationStatus
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.phases.dry_starting import stands
 from kraftbridge.pods.fence import EXIT_REACHED
 from kraftbridge.services.act.dry_starts import DryStartActs
@@ -271,7 +271,7 @@ def test_every_other_channel_is_rendered_for_the_first_pod_in_both_modes() -> No
         for ordinal in (0, 1)
         for mode in BrokerMode
     ]
-    trials = reader.trials(identity, spec(), MigrationStatus(), copies, choosing=False)
+    trials = reader.trials(Migration(identity, spec(), MigrationStatus()), copies, choosing=False)
     assert {(each.key.ordinal, each.key.mode) for each, _ in trials} == {
         (0, BrokerMode.MIGRATION),
         (0, BrokerMode.KRAFT),
@@ -287,7 +287,7 @@ def test_every_other_channel_is_rendered_for_the_first_pod_in_both_modes() -> No
     (container,) = each.stateful_set["spec"]["template"]["spec"]["containers"]
     assert {"name": "KAFKA_CFG_PROCESS_ROLES", "value": "broker"} in container["env"]
     assert len({copy_name(each.key, "r") for each, _ in trials}) == 4
-    trials = reader.trials(identity, spec(), MigrationStatus(), copies, choosing=True)
+    trials = reader.trials(Migration(identity, spec(), MigrationStatus()), copies, choosing=True)
     assert {each.key.ordinal for each, _ in trials} == {0, 1}, "a channel is chosen by what reaches the last pod, too"
     assert len({copy_name(each.key, "r") for each, _ in trials}) == 8
 
@@ -347,9 +347,11 @@ def test_each_channel_has_a_fingerprint_of_its_own() -> None:
     starts, identity = DryStarts(settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
     found = {
         starts.fingerprint(
-            identity,
-            spec(brokers=spec().brokers.model_copy(update={"config_style": ConfigStyle.ENV, "env_prefix": prefix})),
-            MigrationStatus(),
+            Migration(
+                identity,
+                spec(brokers=spec().brokers.model_copy(update={"config_style": ConfigStyle.ENV, "env_prefix": prefix})),
+                MigrationStatus(),
+            ),
         )
         for prefix in ("KAFKA_", "KAFKA_CFG_")
     }
@@ -387,11 +389,13 @@ def test_a_dry_start_does_not_run_again_because_preflight_passed_and_the_cluster
     kubernetes, settings = FakeKubernetes(Clock()), Settings(operator_image="operator:1", verifier_image="v")
     kubernetes.create(user_stateful_set())
     starts, identity = DryStarts(settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
-    before = starts.fingerprint(identity, spec(), MigrationStatus())
-    assert starts.fingerprint(identity, spec(), MigrationStatus(cluster_id="5L6g3nShT-eMCtK--X86sw")) == before
+    before = starts.fingerprint(Migration(identity, spec(), MigrationStatus()))
+    assert (
+        starts.fingerprint(Migration(identity, spec(), MigrationStatus(cluster_id="5L6g3nShT-eMCtK--X86sw"))) == before
+    )
     live = kubernetes.objects["StatefulSet", "kafka", "kafka"]
     live["spec"]["template"]["spec"]["containers"][0]["image"] = "another:1"
-    assert starts.fingerprint(identity, spec(), MigrationStatus()) != before
+    assert starts.fingerprint(Migration(identity, spec(), MigrationStatus())) != before
 
 
 def test_a_dry_start_runs_again_when_the_secret_of_the_controllers_listener_changes() -> None:
@@ -401,17 +405,20 @@ def test_a_dry_start_runs_again_when_the_secret_of_the_controllers_listener_chan
     document["controllers"]["listener"] = {"securityProtocol": "SSL", "secretName": "listener"}
     wanted = MigrationSpec.model_validate(document)
     starts, identity = DryStarts(settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
-    seen = [starts.fingerprint(identity, wanted, MigrationStatus())]
+    seen = [starts.fingerprint(Migration(identity, wanted, MigrationStatus()))]
     for issuer in (authority(), authority()):
         data = {name: base64.b64encode(text.encode()).decode() for name, text in secret(issuer).items()}
         kubernetes.objects["Secret", "kafka", "listener"] = {
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "listener", "namespace": "kafka"}, "data": data,
         }  # fmt: skip
-        assert starts._reader._listener(identity, wanted, MigrationStatus())[1] == ""
-        seen.append(starts.fingerprint(identity, wanted, MigrationStatus()))
+        assert starts._reader._listener(Migration(identity, wanted, MigrationStatus()))[1] == ""
+        seen.append(starts.fingerprint(Migration(identity, wanted, MigrationStatus())))
     assert len(set(seen)) == 3
     del kubernetes.objects["Secret", "kafka", "listener"]["data"]["tls.crt"]
-    assert "has no certificate of the listener" in starts._reader._listener(identity, wanted, MigrationStatus())[1]
+    assert (
+        "has no certificate of the listener"
+        in starts._reader._listener(Migration(identity, wanted, MigrationStatus()))[1]
+    )
 
 
 def _fingerprints(*changes: Callable[[dict[str, Any], dict[str, Any]], None]) -> list[str]:
@@ -430,10 +437,10 @@ def _fingerprints(*changes: Callable[[dict[str, Any], dict[str, Any]], None]) ->
     }  # fmt: skip
     kubernetes.objects["Pod", "kafka", "kafka-0"] = pod
     starts, identity = DryStarts(settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
-    seen = [starts.fingerprint(identity, spec(), MigrationStatus())]
+    seen = [starts.fingerprint(Migration(identity, spec(), MigrationStatus()))]
     for change in changes:
         change(live["spec"]["template"], pod["status"])
-        seen.append(starts.fingerprint(identity, spec(), MigrationStatus()))
+        seen.append(starts.fingerprint(Migration(identity, spec(), MigrationStatus())))
     return seen
 
 

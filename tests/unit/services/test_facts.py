@@ -16,7 +16,7 @@ from kraftbridge.config import Settings
 from kraftbridge.models.phase import BrokerMode, ControllerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services import original_secrets, original_state
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.original_state import OriginalState
@@ -67,16 +67,16 @@ def test_each_statefulset_has_the_file_that_its_own_volume_mounts() -> None:
     built = {}
     for name in ("kafka-a", "kafka-b"):
         stateful_set = kubernetes.get("apps/v1", "StatefulSet", "kafka", name) or {}
-        original = facts.original(identity, asked, MigrationStatus(), stateful_set)
+        original = facts.original(Migration(identity, asked, MigrationStatus()), stateful_set)
         assert original is not None
         original_secrets.record(kubernetes, identity, MigrationStatus(), name, original)
         # The volume now mounts the operator's copy; what was recorded counts.
         stateful_set["spec"]["template"]["spec"]["volumes"] = [{"name": "config", "configMap": {"name": "ours"}}]
         again = Facts(kubernetes, Settings(operator_image="operator:test")).original(
-            identity, asked, MigrationStatus(), stateful_set
+            Migration(identity, asked, MigrationStatus()), stateful_set
         )
         assert again is not None
-        of_set = facts.brokers(identity, asked, MigrationStatus(), again)
+        of_set = facts.brokers(Migration(identity, asked, MigrationStatus()), again)
         assert of_set.settings["broker.rack"] == name[-1]
         built[name] = properties_object(asked, of_set, "demo", BrokerMode.MIGRATION) or {}
         (patch,) = (p for _, p in original_state.restoring_patches(asked, again, of_set))
@@ -115,7 +115,7 @@ def referring(kubernetes: FakeKubernetes) -> OriginalState:
     kubernetes.create(stateful_set)
     identity = Identity("kafka", "demo", "uid-1", 1)
     seen = Facts(kubernetes, Settings(operator_image="operator:test")).original(
-        identity, spec(), MigrationStatus(), stateful_set
+        Migration(identity, spec(), MigrationStatus()), stateful_set
     )
     assert seen is not None
     original_secrets.record(kubernetes, identity, MigrationStatus(), "kafka", seen)
@@ -165,7 +165,7 @@ def test_the_platform_assigns_users_where_the_namespace_says_so(annotations: dic
     metadata = {"name": "kafka", **({"annotations": annotations} if annotations else {})}
     kubernetes.objects["Namespace", None, "kafka"] = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     facts = Facts(kubernetes, Settings(operator_image="operator:test", image_pull_secrets="one, two"))
-    found = facts.unread_controllers(identity, spec(), MigrationStatus()).pod_defaults
+    found = facts.unread_controllers(Migration(identity, spec(), MigrationStatus())).pod_defaults
     assert found.assigned_users is (annotations is not None)
     assert found.image_pull_secrets == ("one", "two")
     asked = [call for call in kubernetes.calls if call[1] == "Namespace"]

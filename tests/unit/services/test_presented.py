@@ -18,6 +18,7 @@ from kraftbridge.models.issued import PresentedCertificate
 from kraftbridge.models.observation import ControllersWorkload, Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import ListenerSpec
+from kraftbridge.phases.draft import Migration
 from kraftbridge.services.certificates import IssuedSecrets, ListenerIssuer, brought_certificate
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.observe import observer
@@ -85,15 +86,15 @@ def test_the_issued_secrets_tell_certificate_and_key_of_the_authority() -> None:
     listener = FINE.spec.controllers.listener.model_copy(update={"generate": True})
     spec = FINE.spec.model_copy(update={"controllers": FINE.spec.controllers.model_copy(update={"listener": listener})})
     before = FINE.status.model_copy(update={"controllers": None})
-    ListenerIssuer(kubernetes, IDENTITY, spec, before).issue(NOW)
-    seen = IssuedSecrets(kubernetes, IDENTITY, spec, FINE.status).look(NOW)
+    ListenerIssuer(kubernetes, Migration(IDENTITY, spec, before)).issue(NOW)
+    seen = IssuedSecrets(kubernetes, Migration(IDENTITY, spec, FINE.status)).look(NOW)
     assert len(seen.controllers.fingerprint) == len(seen.brokers.fingerprint) == 16
     assert seen.controllers.fingerprint != seen.brokers.fingerprint
     assert seen.controllers.begins_at == NOW - timedelta(minutes=5)
     assert len(seen.authority_key) == 64
     due = NOW + timedelta(days=1500)
-    ListenerIssuer(kubernetes, IDENTITY, spec, FINE.status).issue(due)
-    renewed = IssuedSecrets(kubernetes, IDENTITY, spec, FINE.status).look(due)
+    ListenerIssuer(kubernetes, Migration(IDENTITY, spec, FINE.status)).issue(due)
+    renewed = IssuedSecrets(kubernetes, Migration(IDENTITY, spec, FINE.status)).look(due)
     assert renewed.controllers.fingerprint != seen.controllers.fingerprint
     assert renewed.authority_key == seen.authority_key
 
@@ -102,16 +103,16 @@ def test_a_certificate_that_the_user_brings_is_judged_with_its_dates() -> None:
     kubernetes = FakeKubernetes(Clock(NOW))
     listener = ListenerSpec(security_protocol="SSL", secret_name="listener")
     spec = FINE.spec.model_copy(update={"controllers": FINE.spec.controllers.model_copy(update={"listener": listener})})
-    assert brought_certificate(kubernetes, IDENTITY, spec, FINE.status, NOW) is None
+    assert brought_certificate(kubernetes, Migration(IDENTITY, spec, FINE.status), NOW) is None
     signer = {k: v.decode() for k, v in authority.new_authority("theirs", NOW).items()}
     host = "*.demo-kraft-5f0c6a1e.kafka.svc.cluster.local"
     files = authority.issue(signer, authority.Purpose("controllers", (host,)), 30, NOW)
     data = {k: base64.b64encode(v).decode() for k, v in files.items()}
     kubernetes.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "listener", "namespace": "kafka"}, "data": data})  # fmt: skip
-    seen = brought_certificate(kubernetes, IDENTITY, spec, FINE.status, NOW)
+    seen = brought_certificate(kubernetes, Migration(IDENTITY, spec, FINE.status), NOW)
     assert seen is not None
     assert (seen.name, seen.problem, seen.expires_at) == ("listener", "", NOW + timedelta(days=30))
-    late = brought_certificate(kubernetes, IDENTITY, spec, FINE.status, NOW + timedelta(days=31))
+    late = brought_certificate(kubernetes, Migration(IDENTITY, spec, FINE.status), NOW + timedelta(days=31))
     assert late is not None
     assert "expired at" in late.problem
 

@@ -12,7 +12,7 @@ from tests.support.observations import spec
 from kraftbridge.builders import names
 from kraftbridge.config import Settings
 from kraftbridge.models.status import ControllersStatus, MigrationStatus, controllers_name
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services import facts as facts_module
 from kraftbridge.services.facts import Facts
 
@@ -33,7 +33,7 @@ def test_the_fingerprint_of_a_secret_follows_its_data_and_nothing_else(monkeypat
     status = MigrationStatus()
 
     def seen() -> dict[str, str]:
-        return {name: secret.fingerprint for name, secret in facts.secrets(identity, wanted, status).items()}
+        return {name: secret.fingerprint for name, secret in facts.secrets(Migration(identity, wanted, status)).items()}
 
     kubernetes.create(secret("listener", password="one"))
     assert seen() == {}, "without a key a fingerprint could be guessed"
@@ -60,11 +60,11 @@ def test_a_lost_key_changes_no_fingerprint_of_a_secret_that_stays(monkeypatch: p
     name = controllers_name("demo", "uid-1", 1)
     kubernetes.create(secret("listener", password="one"))
     kubernetes.create(secret(names.log_access_secret(name), token="t" * 32))
-    first = facts.secrets(identity, wanted, MigrationStatus())
+    first = facts.secrets(Migration(identity, wanted, MigrationStatus()))
     status = MigrationStatus(controllers=ControllersStatus(name=name, node_ids=(3000,), secrets=first), attempt=1)
     kubernetes.delete("v1", "Secret", "kafka", names.log_access_secret(name))
     kubernetes.create(secret(names.log_access_secret(name), token="u" * 32))
-    assert facts.secrets(identity, wanted, MigrationStatus()) != first, "the key is another one"
-    assert facts.secrets(identity, wanted, status) == first
+    assert facts.secrets(Migration(identity, wanted, MigrationStatus())) != first, "the key is another one"
+    assert facts.secrets(Migration(identity, wanted, status)) == first
     kubernetes.merge_patch("v1", "Secret", "kafka", "listener", {"data": secret("listener", password="two")["data"]})
-    assert facts.secrets(identity, wanted, status)["listener"].fingerprint != first["listener"].fingerprint
+    assert facts.secrets(Migration(identity, wanted, status))["listener"].fingerprint != first["listener"].fingerprint

@@ -19,10 +19,8 @@ from kraftbridge.exceptions import ActionError
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.dry_start import CopyKey, CopyOutcome, GivenSetting
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import BrokerSetting, SettingSource
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Migration
 from kraftbridge.phases.nodes import templates
 from kraftbridge.services import reconcile
 from kraftbridge.services.facts import Facts
@@ -40,12 +38,12 @@ class LookingDryStarts(FaithfulDryStarts):
         self._facts = Facts(operator.kubernetes, Settings(operator_image="operator:test"))
 
     @override
-    def fingerprint(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> str:
-        self._facts.forget(identity.uid)
+    def fingerprint(self, migration: Migration) -> str:
+        self._facts.forget(migration.identity.uid)
         present = self._kubernetes.objects["StatefulSet", "kafka", "kafka"]
-        sight = self._facts.template_sight(identity, spec, status, present)
+        sight = self._facts.template_sight(migration, present)
         assert sight is not None
-        return f"{super().fingerprint(identity, spec, status)} {sight.digest}"
+        return f"{super().fingerprint(migration)} {sight.digest}"
 
     @override
     def _outcome(self, key: CopyKey, broker: int, channel: str) -> CopyOutcome:

@@ -161,7 +161,7 @@ class Actuator:
             case ApplyControllers():
                 self._apply_controllers(step, action)
             case IssueListenerCertificates():
-                ListenerIssuer(step.kubernetes, step.identity, step.spec, step.status).issue(datetime.now(UTC))
+                ListenerIssuer(step.kubernetes, step.migration).issue(datetime.now(UTC))
                 # Both were read without the Secrets.
                 step.memory.survey = None
                 step.memory.dry_start = None
@@ -323,7 +323,7 @@ class Actuator:
         self._return_fields(step, name, original, [("f:spec", "f:updateStrategy")], unlocked)
 
     def _broker_facts(self, step: Step, name: str) -> overlays.BrokerFacts:
-        return self._facts.brokers(step.identity, step.spec, step.status, self._recorded(step, name))
+        return self._facts.brokers(step.migration, self._recorded(step, name))
 
     def _recorded(self, step: Step, name: str) -> OriginalState:
         recorded = self._facts.recorded(step.identity, step.status, name)
@@ -343,7 +343,7 @@ class Actuator:
         if not action.format_allowed and controllers is not None and not restores:
             belongings.check_claims(step.kubernetes, identity.namespace, controllers)
         self._ensure_log_access(step, controllers_name(identity.name, identity.uid, attempt))
-        facts = self._facts.controllers(identity, step.spec, step.status)
+        facts = self._facts.controllers(step.migration)
         spec = rendered_spec(step.spec, step.status)
         for obj in quorum.controllers_objects(spec, facts, action.mode, format_allowed=action.format_allowed):
             if not action.only or f"{obj['kind']}/{obj['metadata']['name']}" in action.only:
@@ -389,7 +389,7 @@ class Actuator:
         for ref in step.spec.brokers.stateful_sets:
             original = self._facts.recorded(step.identity, step.status, ref.name)
             if original is not None:
-                facts[ref.name] = self._facts.brokers(step.identity, step.spec, step.status, original)
+                facts[ref.name] = self._facts.brokers(step.migration, original)
         files = hand_over.broker_manifests(step.spec, facts, step.identity.name)
         files["controllers.yaml"] = self._controllers_manifest(step)
         if step.status.listener_certificates is not None:

@@ -33,10 +33,9 @@ from kraftbridge.models.dry_start import (
 )
 from kraftbridge.models.objects import section
 from kraftbridge.models.runs import DRY_START_STAGE_LIMIT
-from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import DryStartRunStatus, MigrationStatus
+from kraftbridge.models.status import DryStartRunStatus
 from kraftbridge.outside import bounds
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Migration
 from kraftbridge.phases.dry_starting import CHANGED, accepts_unfenced
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.copy_outcomes import outcome_of
@@ -81,10 +80,13 @@ class DryStartActs:
     settings: Settings
     facts: Facts
     reader: InputReader
-    identity: Identity
-    spec: MigrationSpec
-    status: MigrationStatus
+    migration: Migration
     clients: ClusterClients
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the migration, and of all that a dry start creates."""
+        return self.migration.identity.namespace
 
     def carry_out(self, action: LaunchRun | FenceRun | ReleaseRun | CollectRun | RemoveRun) -> None:
         """Execute one action. A removal deletes the pods besides (`kraftbridge.services.act.runs`).
@@ -97,7 +99,7 @@ class DryStartActs:
         if isinstance(action, RemoveRun):
             self._clear(action)
             return
-        record = self.status.dry_start
+        record = self.migration.status.dry_start
         run = None if record is None else record.running
         if run is None or run.run_id != action.run_id:
             return
@@ -120,11 +122,11 @@ class DryStartActs:
         except MigrationError as error:
             self._tell(run, str(error))
         except Exception as error:  # preflight must get an answer in any case
-            logger.exception("%s/%s: dry start", self.identity.namespace, self.identity.name)
+            logger.exception("%s/%s: dry start", self.namespace, self.migration.identity.name)
             self._tell(run, f"the operator failed: {type(error).__name__}: {error}")
 
     def _tell(self, run: DryStartRunStatus, problem: str) -> None:
-        logger.warning("%s/%s: dry start: %s", self.identity.namespace, self.identity.name, problem)
+        logger.warning("%s/%s: dry start: %s", self.namespace, self.migration.identity.name, problem)
         self._write(run, {"data": {PROBLEM_KEY: problem[:_PROBLEM_CHARACTERS]}})
 
     # ---------------------------------------------------------------------------------------------- launch
@@ -137,7 +139,7 @@ class DryStartActs:
         closed = self._ensure_plan(run, prepared)
         facts = self._facts(run, closed)
         self._ensure_secret(facts, prepared)
-        config_map = self.kubernetes.get(*_CONFIG_MAP, self.identity.namespace, run.run_id)
+        config_map = self.kubernetes.get(*_CONFIG_MAP, self.namespace, run.run_id)
         plan = seen.plan_of(config_map)
         if plan is None:
             raise ActionError(f"ConfigMap {run.run_id} of the dry start vanished")
@@ -156,18 +158,18 @@ class DryStartActs:
         self._record_made(run, stage, MadePods(made, refused))
 
     def _prepare(self, run: DryStartRunStatus) -> _Prepared:
-        inputs = self.reader.read(self.identity, self.spec, self.status)
-        copies = self.reader.copies(self.identity, self.spec, self.status, self.clients, run, inputs.sources)
-        trials = self.reader.trials(self.identity, self.spec, self.status, copies, choosing=run.choosing)
+        inputs = self.reader.read(self.migration)
+        copies = self.reader.copies(self.migration, self.clients, run, inputs.sources)
+        trials = self.reader.trials(self.migration, copies, choosing=run.choosing)
         return _Prepared(inputs, copies, trials)
 
     def _ensure_plan(self, run: DryStartRunStatus, prepared: _Prepared) -> tuple[str, ...]:
         """Record what the run sets out to do, unless that is on record; return the addresses that it must not reach."""
-        recorded = seen.plan_of(self.kubernetes.get(*_CONFIG_MAP, self.identity.namespace, run.run_id))
+        recorded = seen.plan_of(self.kubernetes.get(*_CONFIG_MAP, self.namespace, run.run_id))
         if recorded is not None:
             return recorded.closed
         self._delete_former(run)
-        closed = self.reader.closed(self.identity, self.spec, prepared.inputs.sources)
+        closed = self.reader.closed(self.migration.identity, self.migration.spec, prepared.inputs.sources)
         plan = DryStartPlan(
             tuple(copy.key for copy, _ in prepared.copies),
             tuple(copy.key for copy, _ in prepared.trials),
@@ -179,19 +181,19 @@ class DryStartActs:
 
     def _delete_former(self, run: DryStartRunStatus) -> None:
         """Delete what an interruption left of former runs."""
-        record = self.status.dry_start
+        record = self.migration.status.dry_start
         kept = {run.run_id, "" if record is None else record.run_id}
         facts = self._facts(run, ())
         selector = ",".join(f"{name}={value}" for name, value in facts.labels.items() if name != LABEL_RUN)
         for kind in (_POD, _CONFIG_MAP):
-            for obj in self.kubernetes.list(*kind, self.identity.namespace, selector):
+            for obj in self.kubernetes.list(*kind, self.namespace, selector):
                 if section(obj, "metadata", "labels").get(LABEL_RUN) in kept and kind != _POD:
                     continue
                 self._delete(kind, obj)
 
     def _delete(self, kind: tuple[str, str], obj: Object) -> None:
         metadata = obj["metadata"]
-        self.kubernetes.delete(*kind, self.identity.namespace, metadata["name"], uid=metadata["uid"], grace_seconds=0)
+        self.kubernetes.delete(*kind, self.namespace, metadata["name"], uid=metadata["uid"], grace_seconds=0)
 
     def _ensure_secret(self, facts: DryStartFacts, prepared: _Prepared) -> None:
         """Write the run's salt and files once: copies of one run must hash with one salt."""
@@ -232,7 +234,7 @@ class DryStartActs:
 
     def _fence(self, run: DryStartRunStatus) -> None:
         """Close the run's pods, and let the probe try the fence from inside."""
-        config_map = self.kubernetes.get(*_CONFIG_MAP, self.identity.namespace, run.run_id)
+        config_map = self.kubernetes.get(*_CONFIG_MAP, self.namespace, run.run_id)
         plan = seen.plan_of(config_map)
         if plan is None:
             raise ActionError(f"ConfigMap {run.run_id} of the dry start vanished")
@@ -247,7 +249,7 @@ class DryStartActs:
 
     def _release(self, run: DryStartRunStatus) -> None:
         """Let the pods of the stage go that are as they were compared; delete those that somebody has changed since."""
-        namespace = self.identity.namespace
+        namespace = self.namespace
         made = seen.made_pods(self.kubernetes.get(*_CONFIG_MAP, namespace, run.run_id), run.stage)
         pods = self.kubernetes.list(*_POD, namespace, f"{LABEL_RUN}={run.run_id}")
         waiting = [pod for pod in pods if pod["spec"].get("schedulingGates") and pod["metadata"]["name"] in made.pods]
@@ -270,7 +272,7 @@ class DryStartActs:
     def _collect(self, run: DryStartRunStatus) -> None:
         """Record what the copies of the stage show, and delete their pods."""
         prepared = self._prepare(run)
-        namespace = self.identity.namespace
+        namespace = self.namespace
         config_map = self.kubernetes.get(*_CONFIG_MAP, namespace, run.run_id)
         plan = seen.plan_of(config_map)
         if plan is None:
@@ -307,36 +309,39 @@ class DryStartActs:
     def _log_reader(self, pod: str) -> Callable[[str], str]:
         def read(container: str) -> str:
             with suppress(MigrationError):  # a container that never ran has no log
-                return self.kubernetes.pod_logs(self.identity.namespace, pod, container, _LOG_LINES) or ""
+                return self.kubernetes.pod_logs(self.namespace, pod, container, _LOG_LINES) or ""
             return ""
 
         return read
 
     def _clear(self, action: RemoveRun) -> None:
         """Clear the run's Secret: the operator has no right to delete it. The NetworkPolicy remains."""
-        secret = self.kubernetes.get("v1", "Secret", self.identity.namespace, builder.run_name(self.identity.name))
+        secret = self.kubernetes.get("v1", "Secret", self.namespace, builder.run_name(self.migration.identity.name))
         if _holds_files_of(secret, action.run_id):
             self.kubernetes.apply(builder.run_secret(self._named(action.run_id), "", ()), force=True)
 
     # ---------------------------------------------------------------------------------------------- objects
 
     def _facts(self, run: DryStartRunStatus, closed: tuple[str, ...]) -> DryStartFacts:
-        return self._named(run.run_id, () if accepts_unfenced(self.spec) else closed)
+        return self._named(run.run_id, () if accepts_unfenced(self.migration.spec) else closed)
 
     def _named(self, run_id: str, closed: tuple[str, ...] = ()) -> DryStartFacts:
         return DryStartFacts(
-            namespace=self.identity.namespace,
-            migration=self.identity.name,
-            uid=self.identity.uid,
+            namespace=self.namespace,
+            migration=self.migration.identity.name,
+            uid=self.migration.identity.uid,
             run=run_id,
             operator_image=self.settings.operator_image,
             closed=closed,
-            pods=completed(self.spec.pods, self.facts.pod_defaults(self.identity.namespace, self.spec)),
+            pods=completed(
+                self.migration.spec.pods,
+                self.facts.pod_defaults(self.namespace, self.migration.spec),
+            ),
         )
 
     def _write(self, run: DryStartRunStatus, change: Mapping[str, Any]) -> None:
         """Write into the run's ConfigMap, which is made where it does not exist."""
-        namespace = self.identity.namespace
+        namespace = self.namespace
         metadata = self._named(run.run_id).metadata(run.run_id)
         if self.kubernetes.get(*_CONFIG_MAP, namespace, run.run_id) is None:
             self.kubernetes.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **change})

@@ -75,7 +75,7 @@ def _facts(facts: Facts, settings: Settings, step: Step, run_id: str) -> builder
         run_id=run_id,
         migration_uid=step.identity.uid,
         verifier_image=step.spec.verification.image or settings.verifier_image,
-        controllers=facts.controllers(step.identity, step.spec, step.status),
+        controllers=facts.controllers(step.migration),
     )
 
 

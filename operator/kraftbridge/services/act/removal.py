@@ -14,9 +14,8 @@ from kraftbridge.exceptions import ActionError
 from kraftbridge.models.decision import AT_ONCE_SECONDS, StopControllers
 from kraftbridge.models.objects import section
 from kraftbridge.models.phase import ControllerMode, Phase
-from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, before_secrets
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services.observe.workloads import is_member, is_owned, pods_selector
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -92,9 +91,7 @@ def _release_volumes(kubernetes: KubernetesPort, namespace: str, action: StopCon
 LEFT_BEHIND_KEY = "left-behind.yaml"
 
 
-def config_map(
-    kubernetes: KubernetesPort, identity: Identity, spec: MigrationSpec, status: MigrationStatus
-) -> dict[str, Any] | None:
+def config_map(kubernetes: KubernetesPort, migration: Migration) -> dict[str, Any] | None:
     """Return the ConfigMap with the list; None if the migration changed nothing.
 
     Raises
@@ -102,6 +99,8 @@ def config_map(
     ObservationError
         The API server does not answer.
     """
+    identity = migration.identity
+    status = migration.status
     if status.controllers is None and status.phase is Phase.PREFLIGHT:
         return None
     claimed = status.phase.row.changes_brokers and not status.phase.at_rest
@@ -111,7 +110,7 @@ def config_map(
         "phase": str(status.phase),
         "abandonedAt": datetime.now(UTC).isoformat(timespec="seconds"),
         "objects": list(_objects(kubernetes, identity, status)),
-        "brokers": [_brokers(kubernetes, identity.namespace, ref.name) for ref in spec.brokers.stateful_sets],
+        "brokers": [_brokers(kubernetes, identity.namespace, ref.name) for ref in migration.spec.brokers.stateful_sets],
         "changedFields": [field.model_dump(mode="json", by_alias=True) for field in status.changed_fields],
         "znodes": ["/controller", "/migration"] if claimed else [],
     }

@@ -30,7 +30,7 @@ class Runs:
             The API server refuses, or does not answer.
         """
         if action.kind is RunKind.DRY_START:
-            self._dry_starts.carry_out(step.kubernetes, step.identity, step.spec, step.status, step.clients, action)
+            self._dry_starts.carry_out(step.kubernetes, step.migration, step.clients, action)
         match action:
             case RemoveRun():
                 remove(step.kubernetes, step.identity.namespace, action)

@@ -10,7 +10,7 @@ from typing import Any
 from kraftbridge.exceptions import ConflictError
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services.act.checked import CheckedKubernetes
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.observe.observer import Memory
@@ -21,13 +21,27 @@ from kraftbridge.storage.ports import KubernetesPort
 class Step:
     """The migration of an action, and the data for executing it."""
 
-    identity: Identity
-    spec: MigrationSpec
-    status: MigrationStatus
+    migration: Migration
+    """As decided: with the new status, and the channel that it has chosen."""
     clients: ClusterClients
     memory: Memory
     kubernetes: CheckedKubernetes
     """Writes only while what the step has decided on still holds."""
+
+    @property
+    def identity(self) -> Identity:
+        """Which migration it is."""
+        return self.migration.identity
+
+    @property
+    def spec(self) -> MigrationSpec:
+        """What its user wants."""
+        return self.migration.spec
+
+    @property
+    def status(self) -> MigrationStatus:
+        """How far it is."""
+        return self.migration.status
 
 
 def create_once(kubernetes: KubernetesPort, obj: Mapping[str, Any]) -> None:

@@ -53,7 +53,7 @@ from kraftbridge.models.status import (
 )
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases import dry_starting, expired
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.phases.lost_quorum import is_under_way
 from kraftbridge.phases.needs import needs
 from kraftbridge.phases.nodes.templates import starts_from_template
@@ -132,6 +132,8 @@ class Memory:
     refusals: int = 0
     """Consecutive refusals of the status by the API server."""
     generation: int = -1
+    recorded_step: str = ""
+    """Value of the annotation for which this process recorded a step."""
     told_unknown: tuple[str, ...] = ()
     """Fields that an event of this process named as unknown."""
     behind: ZooKeeperBehind | None = None
@@ -139,6 +141,15 @@ class Memory:
     """What each process of a controller presents."""
     belongings: Answer[tuple[tuple[str, ...], dict[int, str]]] | None = None
     """For name and mode of the controllers: their missing objects, and their claims."""
+
+    def use_channel(self, channel: str) -> None:
+        """Forget what was read with another channel."""
+        if channel == self.channel:
+            return
+        self.channel = channel
+        self.survey = None
+        self.dry_start = None
+        self.rehearsed = None
 
 
 class Observer:
@@ -165,23 +176,19 @@ class Observer:
 
     def observe(
         self,
-        identity: Identity,
-        spec: MigrationSpec,
-        status: MigrationStatus,
+        migration: Migration,
         clients: ClusterClients,
         memory: Memory,
         now: datetime,
     ) -> Observation:
         """Return the current observation. Parts that the phase does not need are not read."""
+        identity = migration.identity
+        status = migration.status
         parts = needs(status, now)
-        choosing = chooses_channel(spec, status)
-        spec = with_channel(spec, status)
-        channel = described(spec.brokers)
-        if memory.channel != channel:
-            memory.channel = channel
-            memory.survey = None
-            memory.dry_start = None
-            memory.rehearsed = None
+        choosing = chooses_channel(migration.spec, status)
+        spec = with_channel(migration.spec, status)
+        migration = replace(migration, spec=spec)
+        memory.use_channel(described(spec.brokers))
         if Part.SURVEY not in parts:
             memory.survey = None  # a node was away, or the migration rested: what comes next is decided on a new one
 
@@ -189,18 +196,18 @@ class Observer:
             return self._later(source, read, *args) if part in parts else None
 
         sets = [
-            self._later(f"StatefulSet {r.name}", self._stateful_set, identity, spec, status, r.name)
+            self._later(f"StatefulSet {r.name}", self._stateful_set, migration, r.name)
             for r in spec.brokers.stateful_sets
         ]
         zookeeper = look(Part.ZOOKEEPER, "ZooKeeper", clients.zookeeper.observe)
         cluster = look(Part.CLUSTER, "Kafka", clients.brokers.cluster_state)
-        controllers = look(Part.CONTROLLERS, "controllers", self._controllers, identity, spec, status, memory)
+        controllers = look(Part.CONTROLLERS, "controllers", self._controllers, migration, memory)
         quorum = look(Part.QUORUM, "quorum", clients.controllers.quorum_state)
         run = look(Part.RUN, "verification", runs.last_run, self._kubernetes, identity, status)
         runner = look(Part.RUNNER_AVAILABLE, "API discovery", self._runner_available, spec)
         by_broker = look(Part.CLUSTER_BY_BROKER, "brokers", clients.brokers.cluster_by_broker)
         redundancy = look(Part.REDUNDANCY, "topics", self._redundancy, clients, memory, now)
-        survey = look(Part.SURVEY, "survey", self._survey, identity, spec, status, clients, memory)
+        survey = look(Part.SURVEY, "survey", self._survey, migration, clients, memory)
         registered = look(Part.REGISTERED_CONTROLLERS, "quorum", clients.controllers.registered_controllers)
         archive = look(
             Part.ARCHIVE, "archive", archives.find, self._kubernetes, identity.namespace, _archive_of(status)
@@ -212,17 +219,17 @@ class Observer:
         if features is None:
             features = look(Part.NODE_FEATURES, "features", _features, clients)
         validation = look(Part.FEATURE_ANSWER, "quorum", _validation, clients, status)
-        dry_start = look(Part.DRY_START, "dry start", self._dry_start, identity, spec, status, memory, now, choosing)
-        rehearsal = look(Part.REHEARSAL, "rehearsal", self._rehearsal, identity, spec, status, memory)
-        brought = look(Part.BROUGHT, "Secret of the listener", self._facts.brought, identity, spec, status, now)
+        dry_start = look(Part.DRY_START, "dry start", self._dry_start, migration, memory, now, choosing)
+        rehearsal = look(Part.REHEARSAL, "rehearsal", self._rehearsal, migration, memory)
+        brought = look(Part.BROUGHT, "Secret of the listener", self._facts.brought, migration, now)
         left = look(Part.RUNS_LEFT, "runs", runs.left_runs, self._kubernetes, identity.namespace, status.retired_runs)
-        issued = look(Part.ISSUED, "Secret of the listener", self._facts.issued, identity, spec, status, now)
+        issued = look(Part.ISSUED, "Secret of the listener", self._facts.issued, migration, now)
         record = look(Part.BROKER_RECORD, "record of the broker", self._record, identity, status, memory)
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
         workload = self._result(controllers)
         observed_sets = tuple(self._result(s) for s in sets)
-        clues = look(Part.CLUES, "logs", self._logs.clues, identity, spec, status, observed_sets, workload)
-        started = look(Part.START_LOG, "log", self._logs.start, identity, spec, status, observed_sets)
+        clues = look(Part.CLUES, "logs", self._logs.clues, migration, observed_sets, workload)
+        started = look(Part.START_LOG, "log", self._logs.start, migration, observed_sets)
         kept = look(Part.KEPT_COPY, "kept copy", self._kept_copy, identity, status)
         behind = look(Part.BEHIND, "brokers and ZooKeeper", self._behind, clients, memory, now)
         recorded = self._result(record)
@@ -230,9 +237,7 @@ class Observer:
             Part.BROKER_NOW,
             "broker that restarted",
             self._broker_now,
-            identity,
-            spec,
-            status,
+            migration,
             clients,
             observed_sets,
             recorded,
@@ -280,9 +285,10 @@ class Observer:
             outcomes=memory.outcomes,
         )
 
-    def _stateful_set(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, name: str
-    ) -> StatefulSetState | Unobserved:
+    def _stateful_set(self, migration: Migration, name: str) -> StatefulSetState | Unobserved:
+        identity = migration.identity
+        spec = migration.spec
+        status = migration.status
         stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, name)
         if stateful_set is None:
             controllers = () if status.controllers is None else (status.controllers.name,)
@@ -290,12 +296,12 @@ class Observer:
             return absent(self._kubernetes, identity.namespace, name, status.objects, own)
         pods = self._kubernetes.list("v1", "Pod", identity.namespace, workloads.pods_selector(stateful_set))
         kept = self._facts.kept(identity, status, name)
-        original = self._facts.original(identity, spec, status, stateful_set)
+        original = self._facts.original(migration, stateful_set)
         facts: BrokerFacts | None = None
         drift: tuple[str, ...] = ()
         references = frozenset[str]()
         if original is not None:
-            facts = self._facts.brokers(identity, spec, status, original)
+            facts = self._facts.brokers(migration, original)
             _, references = settings_of(spec, original)
         if facts is not None and kept is not None:
             drift = workloads.drift_of(spec, facts, stateful_set)
@@ -312,7 +318,7 @@ class Observer:
             pods_refused=self._refusals.of(stateful_set, len(state.pods)),
         )
         if starts_from_template(status):
-            state = replace(state, template=self._facts.template_sight(identity, spec, status, stateful_set))
+            state = replace(state, template=self._facts.template_sight(migration, stateful_set))
         if status.phase is Phase.COMPLETED:
             needed = _needed(spec, status, None if kept is None else facts, name)
             state = _handed_over(state, stateful_set, needed)
@@ -331,9 +337,9 @@ class Observer:
         foreign = workloads.foreign_changes(spec, original.container, original.volumes, ours, stateful_set)
         return replace(state, foreign=foreign)
 
-    def _controllers(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
-    ) -> ControllersWorkload:
+    def _controllers(self, migration: Migration, memory: Memory) -> ControllersWorkload:
+        identity = migration.identity
+        status = migration.status
         if status.controllers is None:
             return ControllersWorkload(None)
         name = status.controllers.name
@@ -358,8 +364,8 @@ class Observer:
         # A newer operator can render other objects from the same spec. That alone must not restart a voter.
         changing = status.controllers.change is not None or is_under_way(status) or expired.is_under_way(status)
         if status.controllers.format_allowed or changing:
-            facts = self._facts.controllers(identity, spec, status)
-            wanted = controllers_configuration(rendered_spec(spec, status), facts, status.controllers.mode)
+            facts = self._facts.controllers(migration)
+            wanted = controllers_configuration(rendered_spec(migration.spec, status), facts, status.controllers.mode)
             if own.configuration != wanted:
                 own = replace(own, drift=("configuration",))
         return ControllersWorkload(
@@ -368,7 +374,7 @@ class Observer:
             volume_uids=uids,
             migration_flag=workloads.migration_flag(rendered),
             config_writer=workloads.written_by(rendered),
-            secrets=self._facts.secrets(identity, spec, status),
+            secrets=self._facts.secrets(migration),
             missing=missing,
             claims=claims,
             left=left,
@@ -478,13 +484,12 @@ class Observer:
 
     def _broker_now(
         self,
-        identity: Identity,
-        spec: MigrationSpec,
-        status: MigrationStatus,
+        migration: Migration,
         clients: ClusterClients,
         sets: tuple[StatefulSetState | Unobserved, ...],
         recorded: BrokerRecord | Unobserved | None,
     ) -> BrokerNow:
+        status = migration.status
         assert status.broker_comparison is not None
         node_id = status.broker_comparison.node_id
         sets_seen = [item for item in sets if not isinstance(item, Unobserved)]
@@ -497,7 +502,13 @@ class Observer:
                 raise ObservationError(recorded.source, recorded.reason)
             before = recorded
         return broker_records.ask(
-            self._kubernetes, identity.namespace, clients, before, node_id, pods[0], spec.brokers.container
+            self._kubernetes,
+            migration.identity.namespace,
+            clients,
+            before,
+            node_id,
+            pods[0],
+            migration.spec.brokers.container,
         )
 
     def _kept_copy(self, identity: Identity, status: MigrationStatus) -> KeptCopy | None:
@@ -518,29 +529,27 @@ class Observer:
             memory.features = answer = Answer(clients.controllers.features(), read_at=read_at)
         return answer.value
 
-    def _survey(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients, memory: Memory
-    ) -> Survey:
+    def _survey(self, migration: Migration, clients: ClusterClients, memory: Memory) -> Survey:
+        status = migration.status
         if memory.survey is not None:
             read_at, survey, phase = memory.survey
             if phase is status.phase and time.monotonic() - read_at <= SURVEY_EVERY_SECONDS:
                 return survey
         read = self._surveyor.survey if status.phase is Phase.PREFLIGHT else self._surveyor.settings
         begun_at = time.monotonic()
-        survey = read(identity, spec, status, clients)
+        survey = read(migration, clients)
         memory.survey = (begun_at, survey, status.phase)
         return survey
 
     def _dry_start(
         self,
-        identity: Identity,
-        spec: MigrationSpec,
-        status: MigrationStatus,
+        migration: Migration,
         memory: Memory,
         now: datetime,
         choosing: bool,  # noqa: FBT001 - the call is deferred
     ) -> DryStartState:
-        record = status.dry_start
+        identity = migration.identity
+        record = migration.status.dry_start
         run = None
         if record is not None and record.running is not None:
             run = self._dry_starts.run(identity, record.running)
@@ -548,10 +557,10 @@ class Observer:
             return DryStartState("", run=run, off=True)
         answer = memory.dry_start
         # Later a template is compared with what was looked at (`phases.nodes.templates`), as of this very step.
-        seconds = DRY_START_EVERY_SECONDS if status.phase is Phase.PREFLIGHT else 0.0
+        seconds = DRY_START_EVERY_SECONDS if migration.status.phase is Phase.PREFLIGHT else 0.0
         if answer is None or memory.generation != identity.generation or not answer.holds(seconds):
-            fingerprint = self._dry_starts.fingerprint(identity, spec, status)
-            channels = self._dry_starts.channels(identity, spec) if choosing else ()
+            fingerprint = self._dry_starts.fingerprint(migration)
+            channels = self._dry_starts.channels(identity, migration.spec) if choosing else ()
             memory.dry_start = answer = Answer((fingerprint, channels))
         fingerprint, channels = answer.value
         return DryStartState(fingerprint, self._last_dry_start(identity, record, memory, now), run, channels=channels)
@@ -566,18 +575,17 @@ class Observer:
             memory.dry_start_report = (record.run_id, self._dry_starts.report(identity, record))
         return memory.dry_start_report[1]
 
-    def _rehearsal(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, memory: Memory
-    ) -> RehearsalState:
-        if not spec.rehearsal.enabled:
+    def _rehearsal(self, migration: Migration, memory: Memory) -> RehearsalState:
+        identity = migration.identity
+        if not migration.spec.rehearsal.enabled:
             return RehearsalState("")
-        inputs = (identity.generation, identity.rehearse, status.broker_settings)
+        inputs = (identity.generation, identity.rehearse, migration.status.broker_settings)
         answer = memory.rehearsed
         if answer is None or not answer.holds(REHEARSED_EVERY_SECONDS, inputs):
-            facts = self._facts.controllers(identity, spec, status)
-            digest = rehearsed_fingerprint(spec, facts, identity.rehearse)
+            facts = self._facts.controllers(migration)
+            digest = rehearsed_fingerprint(migration.spec, facts, identity.rehearse)
             memory.rehearsed = answer = Answer(digest, inputs)
-        return RehearsalState(answer.value, running_rehearsal(self._kubernetes, identity, status))
+        return RehearsalState(answer.value, running_rehearsal(self._kubernetes, identity, migration.status))
 
     def _guarded(self) -> bool:
         """Return whether the chart's admission policy and its binding are in force."""

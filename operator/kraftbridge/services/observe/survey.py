@@ -38,7 +38,7 @@ from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import NOT_NEEDED, Unobserved
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.status import MigrationStatus, before_secrets, controllers_name, rendered_spec
+from kraftbridge.models.status import before_secrets, controllers_name, rendered_spec
 from kraftbridge.models.survey import (
     BrokerSetting,
     Budget,
@@ -56,7 +56,7 @@ from kraftbridge.models.survey import (
     Visibility,
     ZooKeeperUsers,
 )
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.pods.credentials import CERTIFICATE_KEYS, listener_problems
 from kraftbridge.services.answers import Answer, Outcomes
 from kraftbridge.services.clients import (
@@ -225,10 +225,10 @@ class Surveyor:
         """Held while the room is read, so that migrations do not read it at the same time.
         Nobody waits for it who knows an older answer."""
 
-    def survey(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients
-    ) -> Survey:
+    def survey(self, migration: Migration, clients: ClusterClients) -> Survey:
         """Return the current survey; this changes nothing."""
+        identity = migration.identity
+        spec = migration.spec
         namespace = identity.namespace
         started = time.monotonic()
         visibility = _attempt(clients.brokers.visibility)
@@ -251,11 +251,11 @@ class Surveyor:
             visibility=visibility,
             reassigning=unless_silent(clients.brokers.reassigning_partitions),
             brokers=brokers,
-            listener_settings=_attempt(lambda: self._listener_settings(identity, spec, status)),
-            listener_problems=_attempt(lambda: self._listener_problems(identity, spec, status)),
+            listener_settings=_attempt(lambda: self._listener_settings(migration)),
+            listener_problems=_attempt(lambda: self._listener_problems(migration)),
             demand=_attempt(
                 lambda: controllers_demand(
-                    rendered_spec(spec, status), self._facts.unread_controllers(identity, spec, status)
+                    rendered_spec(spec, migration.status), self._facts.unread_controllers(migration)
                 )
             ),
             verification=run_demand(spec, self._runner(spec)),
@@ -269,13 +269,11 @@ class Surveyor:
             leftovers=_attempt(lambda: self._leftovers(identity)),
             migrations=_attempt(lambda: self._claims.read(identity)),
             selecting=_attempt(lambda: self._selecting(identity, spec)),
-            refused=_attempt(lambda: self._refused(identity, spec, status)),
-            inter_broker=_attempt(lambda: self._inter_broker(identity, spec, status, clients, brokers)),
+            refused=_attempt(lambda: self._refused(migration)),
+            inter_broker=_attempt(lambda: self._inter_broker(migration, clients, brokers)),
         )
 
-    def settings(
-        self, identity: Identity, spec: MigrationSpec, status: MigrationStatus, clients: ClusterClients
-    ) -> Survey:
+    def settings(self, migration: Migration, clients: ClusterClients) -> Survey:
         """Return the part of the survey that tells the brokers' settings, as a migration asks for it after preflight.
 
         This asks each broker one question, besides one for the list of brokers, and reads one Secret.
@@ -285,9 +283,9 @@ class Surveyor:
         brokers = _attempt(clients.brokers.broker_settings)
         visibility: Visibility | Unobserved = NOT_NEEDED
         logins: dict[int, LoginTrial] | Unobserved = {}
-        if status.phase is Phase.PROVISIONING_QUORUM:
+        if migration.status.phase is Phase.PROVISIONING_QUORUM:
             visibility = _attempt(clients.brokers.visibility)
-            logins = _attempt(lambda: self._inter_broker(identity, spec, status, clients, brokers))
+            logins = _attempt(lambda: self._inter_broker(migration, clients, brokers))
         return Survey(
             zookeeper=NOT_NEEDED,
             zookeeper_users=NOT_NEEDED,
@@ -295,7 +293,7 @@ class Surveyor:
             visibility=visibility,
             reassigning=NOT_NEEDED,
             brokers=brokers,
-            listener_settings=_attempt(lambda: self._listener_settings(identity, spec, status)),
+            listener_settings=_attempt(lambda: self._listener_settings(migration)),
             listener_problems=(),
             demand=NOT_NEEDED,
             verification=(),
@@ -315,9 +313,7 @@ class Surveyor:
 
     def _inter_broker(
         self,
-        identity: Identity,
-        spec: MigrationSpec,
-        status: MigrationStatus,
+        migration: Migration,
         clients: ClusterClients,
         brokers: Mapping[int, tuple[BrokerSetting, ...] | Unobserved] | Unobserved,
     ) -> dict[int, LoginTrial]:
@@ -326,14 +322,16 @@ class Surveyor:
         answers = {broker: answer for broker, answer in brokers.items() if not isinstance(answer, Unobserved)}
         values = {broker: {setting.name: setting for setting in answer} for broker, answer in answers.items()}
         try:
-            secret = self._listener_secret(identity, spec, status)
+            secret = self._listener_secret(migration)
         except ObservationError:
             return {}  # another finding reports it
-        settings = spec.controllers.config | parse_properties(secret.get("listener.properties", ""))
+        settings = migration.spec.controllers.config | parse_properties(secret.get("listener.properties", ""))
         znodes = clients.zookeeper.observe().brokers
 
         def resolvable(address: str) -> str:
-            return qualified_addresses(address, identity.namespace, identity.cluster_domain)[address]
+            return qualified_addresses(address, migration.identity.namespace, migration.identity.cluster_domain)[
+                address
+            ]
 
         return self._logins.failed(clients.brokers, values, znodes, Controllers(settings, secret, resolvable))
 
@@ -348,7 +346,7 @@ class Surveyor:
 
     # ------------------------------------------------------------------------------------------- admission
 
-    def _refused(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[RefusedChange, ...]:
+    def _refused(self, migration: Migration) -> tuple[RefusedChange, ...]:
         """Try every overlay of the brokers and the controllers' objects as a dry run; one refusal for each object.
 
         An object that was accepted is tried again after `ACCEPTED_FOR_SECONDS`,
@@ -359,21 +357,22 @@ class Surveyor:
         ObservationError
             The API server gives no answer to one of them.
         """
+        spec = migration.spec
         tried: list[Object] = []
         for ref in spec.brokers.stateful_sets:
-            stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
+            stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", migration.identity.namespace, ref.name)
             if stateful_set is None:
                 continue  # another finding reports it
-            original = self._facts.original(identity, spec, status, stateful_set)
+            original = self._facts.original(migration, stateful_set)
             if original is None:
                 continue  # another finding reports it
-            facts = self._facts.brokers(identity, spec, status, original)
+            facts = self._facts.brokers(migration, original)
             for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT):
-                properties = overlays.properties_object(spec, facts, identity.name, mode)
+                properties = overlays.properties_object(spec, facts, migration.identity.name, mode)
                 if properties is not None:
                     tried.append(properties)
                 tried.append(overlays.overlay(spec, facts, ref.name, mode))
-        controllers = self._facts.controllers(identity, spec, status)
+        controllers = self._facts.controllers(migration)
         tried += quorum.controllers_objects(spec, controllers, ControllerMode.MIGRATION, format_allowed=True)
         refused: dict[str, RefusedChange] = {}
         for obj in tried:
@@ -407,20 +406,23 @@ class Surveyor:
         wanted = needed_rights(spec, spark_operator=spark_operator)
         return tuple(right for right in wanted if not self._kubernetes.may(right, namespace))
 
-    def _listener_settings(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> frozenset[str]:
-        return frozenset(parse_properties(self._listener_secret(identity, spec, status).get("listener.properties", "")))
+    def _listener_settings(self, migration: Migration) -> frozenset[str]:
+        return frozenset(parse_properties(self._listener_secret(migration).get("listener.properties", "")))
 
-    def _listener_problems(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> tuple[str, ...]:
-        listener = spec.controllers.listener
-        name = controllers_name(identity.name, identity.uid, status.attempt)
-        hosts = names.controller_hosts(name, identity.namespace, spec.controllers.node_ids, identity.cluster_domain)
-        data = self._listener_secret(identity, spec, status)
+    def _listener_problems(self, migration: Migration) -> tuple[str, ...]:
+        identity = migration.identity
+        listener = migration.spec.controllers.listener
+        name = controllers_name(identity.name, identity.uid, migration.status.attempt)
+        hosts = names.controller_hosts(
+            name, identity.namespace, migration.spec.controllers.node_ids, identity.cluster_domain
+        )
+        data = self._listener_secret(migration)
         if not listener.generate:
             return listener_problems(data, listener.security_protocol, list(hosts.values()), datetime.now(UTC))
         given = set()
         if listener.secret_name is not None:
             given = CERTIFICATE_KEYS & secret_text(self._kubernetes, identity.namespace, listener.secret_name).keys()
-        issued = self._facts.issued(identity, spec, status, datetime.now(UTC))
+        issued = self._facts.issued(migration, datetime.now(UTC))
         if issued is None:
             raise ObservationError("Secret of the listener", "nothing is known of its certificates")
         missing = [secret.name for secret in issued.secrets if not secret.exists and not secret.problem]
@@ -433,12 +435,13 @@ class Surveyor:
         )
         return (twice, *problems)
 
-    def _listener_secret(self, identity: Identity, spec: MigrationSpec, status: MigrationStatus) -> dict[str, str]:
-        name = controllers_name(identity.name, identity.uid, status.attempt)
+    def _listener_secret(self, migration: Migration) -> dict[str, str]:
+        identity = migration.identity
+        name = controllers_name(identity.name, identity.uid, migration.status.attempt)
         try:
-            return listener_data(self._kubernetes, identity.namespace, name, spec)
+            return listener_data(self._kubernetes, identity.namespace, name, migration.spec)
         except InvalidSpecError as error:
-            where = f"Secret {identity.namespace}/{spec.controllers.listener.secret_name}"
+            where = f"Secret {identity.namespace}/{migration.spec.controllers.listener.secret_name}"
             raise ObservationError(where, str(error)) from error
 
     # ----------------------------------------------------------------------------------------- controllers

@@ -31,7 +31,7 @@ from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import DOES_NOT_EXIST
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Migration
 from kraftbridge.services.answers import Answers
 from kraftbridge.storage.ports import Object as Stored
 from kraftbridge.storage.ports import ReadPort
@@ -400,9 +400,7 @@ class LogReader:
 
     def clues(
         self,
-        identity: Identity,
-        spec: MigrationSpec,
-        status: MigrationStatus,
+        migration: Migration,
         sets: tuple[StatefulSetState | Unobserved, ...],
         controllers: ControllersWorkload | Unobserved,
     ) -> Clues:
@@ -413,8 +411,10 @@ class LogReader:
         ObservationError
             No log could be read.
         """
-        nodes = _nodes(spec, status, sets, controllers)[:MOST_PODS]
-        return self._clues.get(identity.uid, LOGS_EVERY_SECONDS, lambda: self._read_clues(identity.namespace, nodes))
+        nodes = _nodes(migration.spec, migration.status, sets, controllers)[:MOST_PODS]
+        return self._clues.get(
+            migration.identity.uid, LOGS_EVERY_SECONDS, lambda: self._read_clues(migration.identity.namespace, nodes)
+        )
 
     def _read_clues(self, namespace: str, nodes: Sequence[tuple[str, PodState, str]]) -> Clues:
         clues: dict[str, tuple[Clue, ...]] = {}
@@ -433,9 +433,7 @@ class LogReader:
 
     def start(
         self,
-        identity: Identity,
-        spec: MigrationSpec,
-        status: MigrationStatus,
+        migration: Migration,
         sets: tuple[StatefulSetState | Unobserved, ...],
     ) -> StartLog:
         """Return what the log of the broker that status watches says about its start.
@@ -445,20 +443,25 @@ class LogReader:
         ObservationError
             The pod is gone, or its log cannot be read or holds no line of Kafka's.
         """
-        watched = status.watched_start
+        watched = migration.status.watched_start
         pods = [pod for pod in _pods(sets) if watched is not None and pod.process == watched.process]
         if not pods:
             raise ObservationError("log of the broker that starts", "its pod is not as status names it")
         pod = pods[0]
 
         def read() -> StartLog:
-            text = self._kubernetes.pod_logs(identity.namespace, pod.name, spec.brokers.container, LOG_LINES) or ""
+            text = (
+                self._kubernetes.pod_logs(
+                    migration.identity.namespace, pod.name, migration.spec.brokers.container, LOG_LINES
+                )
+                or ""
+            )
             if not _OF_KAFKA.search(text):
                 raise ObservationError(f"log of pod {pod.name}", "Kafka's log is not in it")
             loading = list(filter(_LOADING.search, text.splitlines()))
             return StartLog(pod.process, loading[-1].strip()[:_MOST_WORDS] if loading else "")
 
-        return self._starts.get(identity.uid, START_EVERY_SECONDS, read, asked=pod.process)
+        return self._starts.get(migration.identity.uid, START_EVERY_SECONDS, read, asked=pod.process)
 
     def _log(self, namespace: str, pod: PodState, container: str) -> str:
         lately = self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES, since_seconds=LOGS_SINCE_SECONDS)
