@@ -17,6 +17,7 @@ from kraftbridge.models.observation import NOT_NEEDED, MigrationZnode, Observati
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, Phase, Target
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
+from kraftbridge.outside.shell import command
 from kraftbridge.phases import (
     certificates,
     dry_starting,
@@ -245,10 +246,10 @@ def _stalled_past_deadline(step: StepContext, waiting: Wait) -> Wait:
     node = operation.node_id if operation is not None else ""
     message = f"{waiting.message}. Node {node} is past its deadline: {stage}; {action}"
     if action is deadlines.PastDeadline.RESTART_AGAIN and (away := brokers.away(step)):
-        pods = " ".join(away)
+        restart = command("kubectl delete pod {pods}", pods=list(away))
         message = (
             f"{message}. These brokers do not serve either, and no other broker restarts before they do; "
-            f"find out why, or restart them: kubectl delete pod {pods}"
+            f"find out why, or restart them: {restart}"
         )
     return replace(waiting, message=message, reason=Reason.DEADLINE_EXCEEDED, stalled=True)
 

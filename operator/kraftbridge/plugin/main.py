@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import RehearsalStatus
+from kraftbridge.outside.shell import command
 from kraftbridge.plugin import hand_over as handing_over
 from kraftbridge.plugin.bundle import collect
 from kraftbridge.plugin.picture import findings_table, rehearsal_picture, status_picture
@@ -114,8 +114,14 @@ def findings(
     if acceptable:
         typer.echo("These findings can be accepted:")
     for finding in acceptable:
-        arguments = f"{finding.code} {shlex.quote(finding.object)} --migration {migration.name}"
-        typer.echo(f"  kubectl kraftbridge accept {arguments} -n {migration.namespace}")
+        line = command(
+            "kubectl kraftbridge accept {code} {object} --migration {migration} -n {namespace}",
+            migration=migration.name,
+            namespace=migration.namespace,
+            code=finding.code,
+            object=finding.object,
+        )
+        typer.echo(f"  {line}")
     if blocking:
         raise typer.Exit(1)
 
