@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from kazoo.exceptions import NoAuthError
-from tests.fixes.playground import playground
+from tests.fixes.playground import Playground, playground
 from tests.fixes.registry import runs
 from tests.support.kafka_processes import KRAFT, MIGRATION, ZOOKEEPER, KafkaProcesses, ProcessFailedError
 
@@ -84,3 +86,61 @@ def test_a_broker_with_the_settings_of_the_fixes_starts_in_migration_mode() -> N
         processes.stop("broker-0")
         processes.extra_broker_settings[0] = RIGHT
         processes.start_broker(0, ZOOKEEPER)  # without the flag
+
+
+INSTALL = Path(__file__).resolve().parents[2] / "docs/install.md"
+DATA = "/var/lib/kafka/data"
+
+
+def recipe() -> str:
+    """Return the lines that the documentation puts before the start of Kafka."""
+    _, _, section = INSTALL.read_text().partition("## Give the brokers fixed ids")
+    return section.partition("```sh\n")[2].partition("```")[0]
+
+
+def ids_by_template(ground: Playground, broker: int) -> subprocess.CompletedProcess[str]:
+    script = recipe().replace(DATA, f"{ground.processes.directory}/broker-{broker}") + 'echo "$broker_id"'
+    return subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=False, timeout=30)
+
+
+def command_line_id(ground: Playground, broker: int) -> str:
+    (line,) = Code.GENERATED_BROKER_IDS.commands()
+    return ground.shell(line.replace("FOLDER", f"{ground.processes.directory}/broker-{broker}")).strip()
+
+
+@runs(Code.GENERATED_BROKER_IDS)
+def test_brokers_with_generated_ids_keep_them_by_one_template_and_become_kraft_brokers() -> None:
+    """The id alone, which the fix once told to set, makes Kafka exit (``KafkaConfig.validateValues``)."""
+    with playground((0, 1), "broker.id=-1\n") as ground:
+        processes = ground.processes
+        registered = sorted(ground.zookeeper.get_children("/brokers/ids"))
+        assert registered == ["1001", "1002"]
+        processes.format_controller(3000, ground.body("/cluster/id")["id"])
+        processes.start_controller(3000)
+        kept: dict[int, str] = {}
+        for broker in (0, 1):
+            processes.stop(f"broker-{broker}")
+            kept[broker] = ids_by_template(ground, broker).stdout.strip()
+            assert command_line_id(ground, broker) == kept[broker]
+            processes.extra_broker_settings[broker] = f"broker.id={kept[broker]}\n"
+            with pytest.raises(ProcessFailedError, match=r"reserved\.broker\.max\.id"):
+                processes.start_broker(broker, ZOOKEEPER)
+            processes.extra_broker_settings[broker] += "broker.id.generation.enable=false\n"
+            processes.start_broker(broker, ZOOKEEPER)
+            ground.wait("the broker", lambda broker=broker: ground.zookeeper.exists(f"/brokers/ids/{kept[broker]}"))
+        assert sorted(kept.values()) == registered == sorted(ground.zookeeper.get_children("/brokers/ids"))
+
+        for broker in (0, 1):
+            processes.stop(f"broker-{broker}")
+            processes.start_broker(broker, MIGRATION)
+        log = processes.directory / "controller-3000.log"
+        ground.wait("dual-write", lambda: "to DUAL_WRITE state" in log.read_text(), 120)
+        processes.stop("broker-0")
+        processes.extra_broker_settings[0] += f"node.id={kept[0]}\n"  # the harness gives the broker another one
+        processes.start_broker(0, KRAFT)
+        assert ids_by_template(ground, 0).stdout.strip() == kept[0], "a migrated broker's disk has its id as node.id"
+
+        blank = processes.directory / "broker-7"
+        blank.mkdir()
+        (blank / "meta.properties").write_text("version=0\n")
+        assert "the disk is blank" in ids_by_template(ground, 7).stderr

@@ -224,7 +224,10 @@ class Code(StrEnum):
     GENERATED_BROKER_IDS = (
         "GeneratedBrokerIds", _BLOCKING, _PREFLIGHT,
         "Kafka generated the broker ids, and only the brokers' disks hold them: {stated}",
-        "Set broker.id of each broker to its present id, which is in meta.properties of its log directories",
+        ("Set broker.id of each broker to its present id, and with it broker.id.generation.enable=false, "
+         "without which Kafka refuses an id above 1000 (docs/install.md, Give the brokers fixed ids: "
+         "one pod template for all ids). This shows the id on a broker's disk: "
+         "`sed -n -e 's/^broker[.]id=//p' -e 's/^node[.]id=//p' FOLDER/meta.properties`"),
     )
     IMAGE_TOO_OLD = (
         "ImageTooOld", _WARNING, _PREFLIGHT,

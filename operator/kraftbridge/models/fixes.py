@@ -121,7 +121,6 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
         (
             Code.IMAGE_TOO_OLD,
             Code.BROKER_IDENTITY_UNKNOWN,
-            Code.GENERATED_BROKER_IDS,
             Code.SETTING_NOT_SERVED,
             Code.DRY_START_DIFFERS,
             Code.DRY_START_FAILED,
