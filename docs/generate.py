@@ -23,6 +23,8 @@ from kraftbridge.models import conditions, decision, phase
 from kraftbridge.models.broker_settings import RULES, Carry, Fate
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.crd import custom_resource_definition
+from kraftbridge.models.fixes import UNRUN
+from kraftbridge.outside import shell
 
 DOCS = Path(__file__).resolve().parent
 MEASURED = DOCS.parent / "benchmarks/measured"
@@ -148,11 +150,15 @@ def findings_page() -> str:
         "      - code: TopicNotReplicated",
         "        object: topic/scratch   # omit to accept the finding for every object",
         "```\n",
-        "The check replaces the words in *italics* with names and values.\n",
-        "| code | severity | checked by | can be accepted | meaning | fix |",
-        "|---|---|---|---|---|---|",
+        "The check replaces the words in *italics*, and `<words>` in commands, with names and values. Names in commands are quoted for a shell.",
+        "Fill in the words in capitals: `HOST:PORT` is a broker's address (a controller's after `--bootstrap-controller`), and `$ZOOKEEPER` the value of `zookeeper.connect`, chroot included.",
+        "Apache's and Bitnami's images name the tools `kafka-topics.sh`, Confluent's `kafka-topics`. Where a listener asks for a login, add `--command-config client.properties`.\n",
+        "`make fixes` runs the fixes: their commands against a real Kafka, their settings against a real API server. The last column says `yes`, or why a fix is not run.\n",
+        "| code | severity | checked by | can be accepted | meaning | fix | is run |",
+        "|---|---|---|---|---|---|---|",
         *(
-            f"| `{code}` | {code.severity} | {code.checked_by} | {'yes' if code.acceptable else ''} | {_template(code.meaning)} | {_template(code.fix)} |"
+            f"| `{code}` | {code.severity} | {code.checked_by} | {'yes' if code.acceptable else ''} | {_template(code.meaning)} | {_template(code.fix)} "
+            f"| {UNRUN.get(code, 'yes')} |"
             for code in sorted(Code)
         ),
     ]
@@ -161,8 +167,14 @@ def findings_page() -> str:
 
 def _template(text: str) -> str:
     """Return a text of the catalogue with the names of its details in italics."""
-    parts = [(before, name) for before, name, _, _ in Formatter().parse(text)]
-    return _cell("".join(before + (f"{' ' * before[-1:].isalpha()}*{name}*" if name else "") for before, name in parts))
+    parts = []
+    for part, is_command in shell.marked(text):
+        shown = [(before, name) for before, name, _, _ in Formatter().parse(part)]
+        if is_command:
+            parts.append("`" + "".join(before + (f"<{name}>" if name else "") for before, name in shown) + "`")
+        else:
+            parts += [before + (f"{' ' * before[-1:].isalpha()}*{name}*" if name else "") for before, name in shown]
+    return _cell("".join(parts))
 
 
 # ------------------------------------------------------------------------------------------------ broker-settings.md

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from kafka.protocol.admin.configs import IncrementalAlterConfigsRequest
+from tests.fixes.registry import runs
 from tests.support.kafka_processes import (
     CHROOT,
     MIGRATION,
@@ -60,6 +61,7 @@ def into_dual_write(processes: KafkaProcesses, zookeeper: ZooKeeperStore, broker
     processes.start_broker(BROKER, MIGRATION)
 
 
+@runs(Code.CONFIG_STOPS_FAILOVER)
 def test_the_findings_command_lets_the_failover_end() -> None:
     with kafka_processes([BROKER], [CONTROLLER]) as processes:
         zookeeper = ZooKeeperStore(processes.zookeeper_hosts, CHROOT)

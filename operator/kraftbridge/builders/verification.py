@@ -7,7 +7,6 @@ A NetworkPolicy admits only pods of the same run.
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +35,7 @@ from kraftbridge.models.report import (
 from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.spec import MigrationSpec, Runner, SecretKey
 from kraftbridge.models.status import KeptCopy
+from kraftbridge.outside.shell import joined
 
 SPARK_VERSION = "4.0.4"
 MAIN = "/opt/kraftbridge/run_verification.py"
@@ -522,7 +522,7 @@ def _copy_job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
         command=["python", MAIN, *_arguments(facts, alone=True)],
         env=[
             {"name": "MASTER", "value": _LOCAL_MASTER},
-            {"name": "PYSPARK_SUBMIT_ARGS", "value": shlex.join([*_local_options(spec), "pyspark-shell"])},
+            {"name": "PYSPARK_SUBMIT_ARGS", "value": joined([*_local_options(spec), "pyspark-shell"])},
         ],
         resources=_job_resources(spec),
     )  # fmt: skip

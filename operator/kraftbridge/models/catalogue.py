@@ -4,6 +4,9 @@ Preflight and the verifier make their findings from it (`Code.describe`), accept
 and ``docs/findings.md`` is generated from it.
 Codes are API.
 Texts hold ``{details}`` that the check fills in; ``tests/unit/test_catalogue.py`` compares both.
+A command stands between backquotes, and names in it are quoted for a shell (`kraftbridge.outside.shell`).
+``HOST:PORT`` and words in capitals are what the user fills in; ``$ZOOKEEPER`` is the value of ``zookeeper.connect``.
+``make fixes`` runs the commands and settings; `kraftbridge.models.fixes` says of every other fix why it is not run.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from __future__ import annotations
 from enum import StrEnum
 from string import Formatter
 from typing import Final, Self
+
+from kraftbridge.outside import shell
 
 
 class Severity(StrEnum):
@@ -106,7 +111,11 @@ class Code(StrEnum):
         KeyError
             A detail of the text is not given.
         """
-        return self.meaning.format(**details), self.fix.format(**details)
+        return shell.filled(self.meaning, **details), shell.filled(self.fix, **details)
+
+    def commands(self, **details: object) -> list[str]:
+        """Return the commands of the action, with the details filled in and quoted for a shell."""
+        return shell.commands(self.fix, **details)
 
     # fmt: off
     # ------------------------------------------------------------ the resource and the operator
@@ -172,7 +181,7 @@ class Code(StrEnum):
     SURVEY_UNKNOWN = (
         "SurveyUnknown", _BLOCKING, _PREFLIGHT,
         "The operator could not read the objects of the Kubernetes cluster that the migration needs: {reason}",
-        "Read the operator's log: kubectl logs deployment/kraftbridge",
+        "Read the operator's log, in its own namespace: `kubectl logs deployment/kraftbridge`",
     )
 
     # ------------------------------------------------------------ the brokers' StatefulSets
@@ -185,7 +194,7 @@ class Code(StrEnum):
     BROKERS_NOT_READY = (
         "BrokersNotReady", _BLOCKING, _PREFLIGHT,
         "{ready} of {replicas} pods are Ready{trouble}",
-        "Wait until every broker is Ready: kubectl describe pod shows what the others wait for",
+        "Wait until every broker is Ready. This shows what the others wait for: `kubectl describe pod NAME`",
     )
     CONTAINER_MISSING = (
         "ContainerMissing", _BLOCKING, _PREFLIGHT,
@@ -215,7 +224,10 @@ class Code(StrEnum):
     GENERATED_BROKER_IDS = (
         "GeneratedBrokerIds", _BLOCKING, _PREFLIGHT,
         "Kafka generated the broker ids, and only the brokers' disks hold them: {stated}",
-        "Set broker.id of each broker to its present id, which is in meta.properties of its log directories",
+        ("Set broker.id of each broker to its present id, and with it broker.id.generation.enable=false, "
+         "without which Kafka refuses an id above 1000 (docs/install.md, Give the brokers fixed ids: "
+         "one pod template for all ids). This shows the id on a broker's disk: "
+         "`sed -n -e 's/^broker[.]id=//p' -e 's/^node[.]id=//p' FOLDER/meta.properties`"),
     )
     IMAGE_TOO_OLD = (
         "ImageTooOld", _WARNING, _PREFLIGHT,
@@ -236,7 +248,7 @@ class Code(StrEnum):
     LOCKED_BY_ANOTHER = (
         "LockedByAnother", _BLOCKING, _PREFLIGHT,
         "Another migration owns the StatefulSet: {holder}",
-        "Finish or delete that migration first: kubectl get kafkamigrations --all-namespaces",
+        "Finish or delete that migration first: `kubectl get kafkamigrations --all-namespaces`",
     )
     ANOTHER_MIGRATION = (
         "AnotherMigration", _BLOCKING, _PREFLIGHT,
@@ -301,7 +313,7 @@ class Code(StrEnum):
         "StatefulSetMissing", _BLOCKING, _PREFLIGHT,
         "The StatefulSet cannot be read: {reason}",
         ("Name existing StatefulSets of the migration's namespace in spec.brokers.statefulSets: "
-         "kubectl get statefulsets"),
+         "`kubectl get statefulsets`"),
     )
     VOLUME_MISSING = (
         "VolumeMissing", _BLOCKING, _PREFLIGHT,
@@ -463,13 +475,14 @@ class Code(StrEnum):
     OFFLINE_PARTITIONS = (
         "OfflinePartitions", _BLOCKING, _BOTH,
         "{count} partition(s) have no leader: {partitions}",
-        "Start the brokers that hold their replicas: kafka-topics --describe --unavailable-partitions",
+        ("Start the brokers that hold their replicas: "
+         "`kafka-topics --bootstrap-server HOST:PORT --describe --unavailable-partitions`"),
     )
     OPERATIONS_MISSING = (
         "OperationsMissing", _BLOCKING, _PREFLIGHT,
         "The operator's principal may not {operations} the cluster (DescribeCluster's authorized operations)",
         ("Grant them to the principal of spec.brokers.clientConfigSecret: "
-         "kafka-acls --add --cluster --allow-principal … --operation …"),
+         "`kafka-acls --bootstrap-server HOST:PORT --add --cluster --allow-principal=User:NAME --operation={needed}`"),
     )
     REASSIGNMENTS_UNKNOWN = (
         "ReassignmentsUnknown", _BLOCKING, _PREFLIGHT,
@@ -479,8 +492,11 @@ class Code(StrEnum):
     REASSIGNMENT_RUNNING = (
         "ReassignmentRunning", _BLOCKING, _EVERYWHERE,
         "A partition reassignment is in progress: {what}",
-        ("Wait until it ends, or cancel it: kafka-reassign-partitions --cancel. "
-         "If znode /admin/reassign_partitions stays, an old tool created it: delete it"),
+        ("Wait until it ends. Or cancel it, with the file that began it "
+         "(and with --preserve-throttles while a broker is down): "
+         "`kafka-reassign-partitions --bootstrap-server HOST:PORT --cancel --reassignment-json-file FILE`. "
+         "If znode /admin/reassign_partitions stays, an old tool created it: "
+         '`zookeeper-shell "$ZOOKEEPER" delete /admin/reassign_partitions`'),
     )
     SCRAM_CREDENTIALS_FORGETTABLE = (
         "ScramCredentialsForgettable", _BLOCKING, _COMPARISON,
@@ -496,7 +512,8 @@ class Code(StrEnum):
          "A broker of Kafka 3.9 that starts on KRaft for the first time loads the whole log "
          "and may forget every {mechanism} credential (ScramDelta.apply)"),
         ("Create the removed users again, with passwords that nobody knows: "
-         "kafka-configs --alter --entity-type users --entity-name … --add-config '{mechanism}=[password=…]'. "
+         "`kafka-configs --bootstrap-server HOST:PORT --alter --entity-type users --entity-name=NAME "
+         "--add-config={config}`. "
          "The operator verifies again. Remove them an hour after Completed, when every node has a newer snapshot"),
     )
     SCRAM_REMOVALS_UNKNOWN = (
@@ -504,7 +521,7 @@ class Code(StrEnum):
         ("The beginning of the metadata log is deleted: whether SCRAM users were removed "
          "that make a broker of Kafka 3.9 forget credentials when it starts on KRaft is not known (ScramDelta.apply)"),
         ("After the first broker's restart on KRaft, compare its users with your list: "
-         "kafka-configs --bootstrap-server BROKER --describe --entity-type users"),
+         "`kafka-configs --bootstrap-server HOST:PORT --describe --entity-type users`"),
     )
     REDUNDANCY_UNKNOWN = (
         "RedundancyUnknown", _BLOCKING, _PREFLIGHT,
@@ -516,20 +533,25 @@ class Code(StrEnum):
         ("The operator's principal may not DESCRIBE_CONFIGS {count} topic(s), {topics}: "
          "verifications do not compare what brokers serve (spec.verification.compareServed: IfAllowed)"),
         ("Grant it to the principal of spec.brokers.clientConfigSecret: "
-         "kafka-acls --add --topic '*' --allow-principal … --operation DescribeConfigs"),
+         "`kafka-acls --bootstrap-server HOST:PORT --add --topic='*' --allow-principal=User:NAME "
+         "--operation=DescribeConfigs`"),
     )
     TOPIC_CONFIGS_NEEDED = (
         "TopicConfigsNeeded", _BLOCKING, _PREFLIGHT,
         ("The operator's principal may not DESCRIBE_CONFIGS {count} topic(s), {topics}, "
          "which spec.verification.compareServed: Always needs"),
-        ("Grant it to the principal of spec.brokers.clientConfigSecret: "
-         "kafka-acls --add --topic '*' --allow-principal … --operation DescribeConfigs. Or set IfAllowed"),
+        ("Set spec.verification.compareServed: IfAllowed, or grant it to the principal of "
+         "spec.brokers.clientConfigSecret: "
+         "`kafka-acls --bootstrap-server HOST:PORT --add --topic='*' --allow-principal=User:NAME "
+         "--operation=DescribeConfigs`"),
     )
     TOPICS_HIDDEN = (
         "TopicsHidden", _BLOCKING, _PREFLIGHT,
         "Kafka does not show the operator {count} topic(s) that ZooKeeper has: {topics}",
-        ("Grant DESCRIBE and DESCRIBE_CONFIGS on every topic to the principal of spec.brokers.clientConfigSecret. "
-         "The verification cannot cover topics that it may not see"),
+        ("The verification cannot cover topics that it may not see. "
+         "Grant it every topic, to the principal of spec.brokers.clientConfigSecret: "
+         "`kafka-acls --bootstrap-server HOST:PORT --add --topic='*' --allow-principal=User:NAME "
+         "--operation=Describe --operation=DescribeConfigs`"),
     )
     TOPIC_AT_MIN_ISR = (
         "TopicAtMinIsr", _BLOCKING, _PREFLIGHT,
@@ -547,7 +569,8 @@ class Code(StrEnum):
     UNDER_REPLICATED_PARTITIONS = (
         "UnderReplicatedPartitions", _BLOCKING, _PREFLIGHT,
         "{count} partition(s) lack replicas in their ISR: {partitions}",
-        "Let the replicas catch up: kafka-topics --describe --under-replicated-partitions",
+        ("Let the replicas catch up: `kafka-topics --bootstrap-server HOST:PORT --describe "
+         "--under-replicated-partitions`"),
     )
     VISIBILITY_UNKNOWN = (
         "VisibilityUnknown", _BLOCKING, _PREFLIGHT,
@@ -560,7 +583,8 @@ class Code(StrEnum):
     AUTHORIZER_ZOOKEEPER_ELSEWHERE = (
         "AuthorizerZooKeeperElsewhere", _BLOCKING, _PREFLIGHT,
         "authorizer.zookeeper.url is set: the ACLs are in another ZooKeeper, and the controllers would not copy them",
-        "Move the ACLs into the brokers' own ZooKeeper (kafka-acls --add), remove the setting and restart the brokers",
+        ("List the ACLs, remove the setting, restart the brokers, and add the ACLs again: "
+         "`kafka-acls --bootstrap-server HOST:PORT --list`"),
     )
     BROKER_CONFIGURATION_UNKNOWN = (
         "BrokerConfigurationUnknown", _BLOCKING, _PREFLIGHT,
@@ -590,19 +614,24 @@ class Code(StrEnum):
         "DynamicListenerMap", _BLOCKING, _PREFLIGHT,
         ("The dynamic configuration of the broker sets listener.security.protocol.map={value}. It overrides the map "
          "that the migration sets, which contains the controllers' listener: the broker would not start"),
-        ("Set the map in the pod template and roll the brokers, then delete the dynamic one: kafka-configs --alter "
-         "--entity-type brokers --entity-name {broker} --delete-config listener.security.protocol.map"),
+        ("Set the map in the pod template and roll the brokers, then delete the dynamic one: "
+         "`kafka-configs --bootstrap-server HOST:PORT --alter --entity-type brokers {entity} "
+         "--delete-config=listener.security.protocol.map`"),
     )
     DYNAMIC_SETTINGS_IGNORED_BY_KRAFT = (
         "DynamicSettingsIgnoredByKRaft", _WARNING, _PREFLIGHT,
         "Kafka copies these dynamic settings, and they have no effect in KRaft: {settings}",
-        "Delete them: kafka-configs --alter --entity-type brokers --delete-config",
+        ("Delete them, in one command that also gives the passwords among the dynamic settings again (--add-config), "
+         "since kafka-configs refuses a part: "
+         "`kafka-configs --bootstrap-server HOST:PORT --alter --entity-type brokers {entity} --delete-config={names}`"),
     )
     DYNAMIC_SETTINGS_UNKNOWN = (
         "DynamicSettingsUnknown", _WARNING, _PREFLIGHT,
         "Kafka does not know these dynamic settings; KRaft brokers log an error for each and drop them: {settings}",
-        ("Delete them, unless one of your plugins reads them: "
-         "kafka-configs --alter --entity-type brokers --delete-config"),
+        ("Delete them, unless one of your plugins reads them, in one command "
+         "that also gives the passwords among the dynamic settings again (--add-config), "
+         "since kafka-configs refuses a part: "
+         "`kafka-configs --bootstrap-server HOST:PORT --alter --entity-type brokers {entity} --delete-config={names}`"),
     )
     INTER_BROKER_LOGIN_MISSING = (
         "InterBrokerLoginMissing", _BLOCKING, _PREFLIGHT,
@@ -814,9 +843,10 @@ class Code(StrEnum):
     ZOOKEEPER_ACL_FORBIDS_KRAFT = (
         "ZooKeeperAclForbidsKRaft", _BLOCKING, _PREFLIGHT,
         "ZooKeeper does not let the KRaft controllers write {count} znode(s) with {identity}: {paths}",
-        ("Reset the ACLs (zookeeper-security-migration --zookeeper.acl=unsecure), "
-         "or give the brokers' credentials in spec.zookeeper.secretName: user and password with scheme=sasl, "
-         "or the certificate with the subject that the ACLs name. The controllers use them as well"),
+        ("Give the brokers' credentials in spec.zookeeper.secretName: user and password with scheme=sasl, "
+         "or the certificate with the subject that the ACLs name; the controllers use them as well. "
+         "Or reset the ACLs with them (a JAAS file in KAFKA_OPTS, or --zk-tls-config-file): "
+         '`zookeeper-security-migration --zookeeper.connect="$ZOOKEEPER" --zookeeper.acl=unsecure`'),
         _ACCEPTABLE,
     )
     ZOOKEEPER_CLIENTS_OF_OTHERS = (
@@ -824,7 +854,7 @@ class Code(StrEnum):
         ("Clients at {addresses} have sessions in ZooKeeper and are neither brokers nor this operator. "
          "After the migration Kafka no longer updates what they read and ignores what they write, "
          "and they fail when ZooKeeper is removed"),
-        ("Find out what runs at these addresses (kubectl get pods -A -o wide), for example CMAK, Burrow, "
+        ("Find out what runs at these addresses (`kubectl get pods -A -o wide`), for example CMAK, Burrow, "
          "an exporter or a script with --zookeeper, and let it use the brokers instead"),
     )
     ZOOKEEPER_UNREACHABLE = (
@@ -853,13 +883,17 @@ class Code(StrEnum):
         "AclPatternUnknown", _BLOCKING, _TREE,
         ("Kafka 3.9 does not read ACLs below the pattern {pattern!r}, only below prefixed. "
          "It does not copy them, and both stores would differ permanently"),
-        "Delete the znode, or add the ACL again: kafka-acls --add --resource-pattern-type prefixed",
+        ("Delete the znode. If the ACL is wanted, add it again: "
+         "`kafka-acls --bootstrap-server HOST:PORT --add --resource-pattern-type prefixed --topic=PREFIX "
+         "--allow-principal=User:NAME --operation=OPERATION`"),
     )
     ACL_PRINCIPAL_INVALID = (
         "AclPrincipalInvalid", _BLOCKING, _TREE,
         ("The ACL's principal {principal!r} has no type, as in User:name: "
          "the controllers would stop in the copy (StandardAcl.kafkaPrincipal)"),
-        "Remove this ACL: kafka-acls --remove, or delete it from the znode",
+        ("Take this ACL out of the znode (kafka-acls refuses such a principal): "
+         '`zookeeper-shell "$ZOOKEEPER" set {path} '
+         '"$(zookeeper-shell "$ZOOKEEPER" get {path} | tail -n 1 | jq -c {rest})"`'),
     )
     ACL_RESOURCE_TYPE_UNKNOWN = (
         "AclResourceTypeUnknown", _BLOCKING, _TREE,
@@ -870,7 +904,9 @@ class Code(StrEnum):
     ACL_UNKNOWN = (
         "AclUnknown", _BLOCKING, _TREE,
         "The ACL's operation {operation!r} or permission {permission!r} is unknown to Kafka 3.9",
-        "Remove this ACL from the znode",
+        ("Take this ACL out of the znode: "
+         '`zookeeper-shell "$ZOOKEEPER" set {path} '
+         '"$(zookeeper-shell "$ZOOKEEPER" get {path} | tail -n 1 | jq -c {rest})"`'),
     )
     BROKER_CONFIG_NAME_INVALID = (
         "BrokerConfigNameInvalid", _BLOCKING, _TREE,
@@ -886,12 +922,16 @@ class Code(StrEnum):
         "ControllerEpochBehind", _BLOCKING, _TREE,
         ("/controller_epoch is {epoch}, and partition states have epoch {highest}: "
          "after a rollback brokers would refuse the controller (KAFKA-20488)"),
-        "Set /controller_epoch to {highest}, then delete /controller. A broker becomes controller again",
+        ('Set it to {highest}: `zookeeper-shell "$ZOOKEEPER" set /controller_epoch {highest}`. '
+         'Then let a broker become controller again: `zookeeper-shell "$ZOOKEEPER" delete /controller`'),
     )
     CONTROLLER_EPOCH_INVALID = (
         "ControllerEpochInvalid", _BLOCKING, _TREE,
         "/controller_epoch is missing or not a number",
-        "Delete /controller. A broker becomes controller again and writes it",
+        ("Write a number that is higher than any epoch that a broker has heard of, since brokers refuse a lower one: "
+         '`zookeeper-shell "$ZOOKEEPER" {write} /controller_epoch 100000`. '
+         'Then let a broker become controller again: `zookeeper-shell "$ZOOKEEPER" delete /controller`. '
+         "While it is not a number, no broker can become controller"),
     )
     ELECTION_ZNODE = (
         "ElectionZnode", _WARNING, _TREE,
@@ -902,17 +942,28 @@ class Code(StrEnum):
         "EntityNameInvalid", _BLOCKING, _TREE,
         ("The name {name!r} is no address, or not URL-encoded as Kafka writes it: "
          "the controllers would stop in the copy, or write the quota to another znode"),
-        "Delete the znode and set the quota again with kafka-configs",
+        ("Delete the znode, and set the quota again with kafka-configs if it is wanted: "
+         '`zookeeper-shell "$ZOOKEEPER" deleteall {path}`'),
     )
     ISR_INVALID = (
         "IsrInvalid", _BLOCKING, _TREE,
         "The in-sync replicas {isr} are not among the replicas {replicas}",
-        "Delete /controller, so that a broker becomes controller anew and writes the state again",
+        ('Write a state in which one replica leads alone, with a new epoch: `zookeeper-shell "$ZOOKEEPER" set '
+         '{path} {state}`. '
+         'Then let a broker become controller again, which announces it: `zookeeper-shell "$ZOOKEEPER" delete '
+         '/controller`. '
+         "The other replicas follow and join. Records that they alone have are lost: "
+         "name the replica that has most of them"),
     )
     LEADER_NOT_IN_SYNC = (
         "LeaderNotInSync", _BLOCKING, _TREE,
         "Leader {leader} is not among the in-sync replicas {isr}",
-        "Elect a leader: kafka-leader-election --election-type preferred --topic … --partition …",
+        ('Write a state in which one replica leads alone, with a new epoch: `zookeeper-shell "$ZOOKEEPER" set '
+         '{path} {state}`. '
+         'Then let a broker become controller again, which announces it: `zookeeper-shell "$ZOOKEEPER" delete '
+         '/controller`. '
+         "The other replicas follow and join. Records that they alone have are lost: "
+         "name the replica that has most of them"),
     )
     NO_BROKERS = (
         "NoBrokers", _BLOCKING, _TREE,
@@ -927,12 +978,14 @@ class Code(StrEnum):
     PARTITION_WITHOUT_STATE = (
         "PartitionWithoutState", _BLOCKING, _TREE,
         "The partition has no state: the copy would put every replica into the ISR and make the first one the leader",
-        "Delete /controller. A broker becomes controller again and writes the state. Or recreate the topic",
+        ("Recreate the topic, or let a broker become controller again, which writes the state: "
+         '`zookeeper-shell "$ZOOKEEPER" delete /controller`'),
     )
     PASSWORD_ENCODER_SECRET_WRONG = (
         "PasswordEncoderSecretWrong", _BLOCKING, _TREE,
         "The password cannot be decrypted with the given password.encoder.secret: {problem}",
-        "Give the secret that the brokers use, or set the config again: kafka-configs --alter --entity-type brokers",
+        ("Give the secret that the brokers use. Or set the config again: "
+         "`kafka-configs --bootstrap-server HOST:PORT --alter --entity-type brokers {entity} --add-config={config}`"),
     )
     PASSWORD_NOT_CHECKED = (
         "PasswordNotChecked", _WARNING, _TREE,
@@ -944,33 +997,38 @@ class Code(StrEnum):
         "QuotaUnknown", _BLOCKING, _TREE,
         ("Kafka 3.9 has no quota {quota} for {folder}: "
          "after the takeover the sync to ZooKeeper would stop at it permanently"),
-        ("Remove it before the takeover: take it out of the znode, "
-         "or python -m kraftbridge.kafka remove-quota with the brokers' addresses (kafka-configs refuses the name). "
-         "After the takeover: the same command with the controllers' addresses"),
+        ("Remove it with the brokers' addresses before the takeover, and with the controllers' after it "
+         "(kafka-configs refuses the name): "
+         "`python -m kraftbridge.kafka remove-quota --controllers=HOST:PORT --quota={quota} {entity}`"),
     )
     QUOTA_ADDRESS_IS_NAME = (
         "QuotaAddressIsName", _WARNING, _TREE,
         ("The quota's address {address} is no IP address. A KRaft node that cannot resolve it at its start applies "
          "none of the quotas that it loads with it (DynamicClientQuotaPublisher)"),
-        ("Set the quota for the IP address: kafka-configs --alter --entity-type ips --entity-name ADDRESS, "
-         "and delete this one"),
+        ('Delete it: `zookeeper-shell "$ZOOKEEPER" delete {path}`. Set the quota for the IP address instead: '
+         "`kafka-configs --bootstrap-server HOST:PORT --alter --entity-type ips --entity-name=ADDRESS "
+         "--add-config=connection_creation_rate=RATE`"),
     )
     QUOTA_INVALID = (
         "QuotaInvalid", _BLOCKING, _TREE,
         ("Quota {quota}={value} is not {expected}: the copy would stop, "
          "or the sync to ZooKeeper would stop at it permanently"),
-        "Set the quota again: kafka-configs --alter --add-config {quota}=…",
+        ("Take it out of the znode, since kafka-configs may fail on it, and set it again if it is wanted: "
+         '`zookeeper-shell "$ZOOKEEPER" set {path} '
+         '"$(zookeeper-shell "$ZOOKEEPER" get {path} | tail -n 1 | jq -c {rest})"`'),
     )
     REPLICAS_INVALID = (
         "ReplicasInvalid", _BLOCKING, _TREE,
         "The replicas {replicas} are empty or name a broker twice",
-        "Reassign the partition: kafka-reassign-partitions --execute",
+        ("Reassign the partition: "
+         "`kafka-reassign-partitions --bootstrap-server HOST:PORT --execute --reassignment-json-file FILE`"),
     )
     REPLICA_ON_UNKNOWN_BROKER = (
         "ReplicaOnUnknownBroker", _BLOCKING, _TREE,
         ("Replicas are on brokers {brokers}, which are not registered: "
          "Kafka waits for them and never begins the migration"),
-        "Start these brokers, or reassign the partition: kafka-reassign-partitions --execute",
+        ("Start these brokers, or reassign the partition: "
+         "`kafka-reassign-partitions --bootstrap-server HOST:PORT --execute --reassignment-json-file FILE`"),
     )
     STALE_TOPIC_CONFIG = (
         "StaleTopicConfig", _BLOCKING, _TREE,
@@ -986,7 +1044,9 @@ class Code(StrEnum):
     TOPIC_CONFIG_MISSING = (
         "TopicConfigMissing", _WARNING, _TREE,
         "The topic has no config znode (KAFKA-16003): changes of its configs may not reach brokers",
-        "Alter any config of topic {topic} once: kafka-configs --alter --entity-type topics",
+        ("Alter any config of topic {topic} once: "
+         "`kafka-configs --bootstrap-server HOST:PORT --alter --entity-type topics --entity-name={topic} "
+         "--add-config=CONFIG=VALUE`"),
     )
     TOPIC_ID_DUPLICATE = (
         "TopicIdDuplicate", _BLOCKING, _TREE,
@@ -1003,7 +1063,8 @@ class Code(StrEnum):
     TOPIC_NAME_INVALID = (
         "TopicNameInvalid", _BLOCKING, _TREE,
         "Kafka does not allow this topic name, so the KRaft controllers refuse the topic",
-        "Delete the topic with an old client, or its znode",
+        ("Delete its znode, and its configuration if there is one (kafka-topics does not see such a topic): "
+         '`zookeeper-shell "$ZOOKEEPER" deleteall {path}`'),
     )
     TOPIC_WITHOUT_ID = (
         "TopicWithoutId", _BLOCKING, _TREE,
@@ -1015,7 +1076,7 @@ class Code(StrEnum):
     TOPIC_WITHOUT_PARTITIONS = (
         "TopicWithoutPartitions", _BLOCKING, _TREE,
         "The topic has no partition",
-        "Delete the topic: kafka-topics --delete",
+        "Delete the topic: `kafka-topics --bootstrap-server HOST:PORT --delete --topic={topic}`",
     )
     ZNODE_UNDECODABLE = (
         "ZnodeUndecodable", _BLOCKING, _TREE,
@@ -1174,8 +1235,9 @@ class Code(StrEnum):
         "ConfigStopsFailover", _BLOCKING, _COMPARISON,
         ("ZooKeeper cannot hold the configs {names} of this {type}: after every change of the active controller, "
          "also one for healing, the new one stays in SYNC_KRAFT_TO_ZK (Unknown config resource type)"),
-        ("Delete them at the active controller; dual-write then goes on within seconds: kafka-configs "
-         "--bootstrap-controller HOST:PORT --entity-type {type} --entity-name {name} --alter --delete-config {names}"),
+        ("Delete them at the active controller; dual-write then goes on within seconds: "
+         "`kafka-configs --bootstrap-controller HOST:PORT --entity-type={type} --entity-name={name} "
+         "--alter --delete-config={names}`"),
     )
     CHANGED_AFTER_CLAIM = (
         "ChangedAfterClaim", _WARNING, _COMPARISON,
@@ -1228,7 +1290,9 @@ class Code(StrEnum):
     NO_AUTH_IN_ZOOKEEPER = (
         "NoAuthInZooKeeper", _WARNING, _LOGS,
         "ZooKeeper denies it access to znode {detail} (NoAuth)",
-        "Reset the ACLs (zookeeper-security-migration --zookeeper.acl=unsecure), or give it the brokers' credentials",
+        ("Give it the brokers' credentials, "
+         "or reset the ACLs with them (a JAAS file in KAFKA_OPTS, or --zk-tls-config-file): "
+         '`zookeeper-security-migration --zookeeper.connect="$ZOOKEEPER" --zookeeper.acl=unsecure`'),
     )
     CERTIFICATE_EXPIRED = (
         "CertificateExpired", _WARNING, _LOGS,

@@ -19,6 +19,7 @@ from kraftbridge.models.issued import IssuedListener, IssuedSecret
 from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
 from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.status import ControllersStatus, MigrationStatus, OperationKind, QuorumRestart
+from kraftbridge.outside.shell import command
 from kraftbridge.phases import belongings, gates, healing, history, observed, presented
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.nodes import restarts, rolls
@@ -109,8 +110,8 @@ def _phase_hindrances(step: StepContext) -> list[str]:
 
 def _by_hand(step: StepContext) -> str:
     """Return what a person can do where the operator may not."""
-    pods = " ".join(pod.name for pod in observed.controllers_pods(step))
-    return f"If nothing moves any more, restart them yourself: kubectl delete pod {pods}"
+    pods = [pod.name for pod in observed.controllers_pods(step)]
+    return f"If nothing moves any more, restart them yourself: {command('kubectl delete pod {pods}', pods=pods)}"
 
 
 def _mirrors_in_rollback(step: StepContext) -> bool:

@@ -16,6 +16,7 @@ from kraftbridge.models.decision import Decision, EventReason, EventType
 from kraftbridge.models.observation import NOT_NEEDED, MigrationZnode, Observation, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, Phase, Target
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
+from kraftbridge.outside.shell import command
 from kraftbridge.phases import (
     certificates,
     dry_starting,
@@ -252,10 +253,10 @@ def _stalled_past_deadline(step: StepContext, waiting: Wait) -> Wait:
     node = operation.node_id if operation is not None else ""
     message = f"{waiting.message}. Node {node} is past its deadline: {stage}; {action}"
     if action is deadlines.PastDeadline.RESTART_AGAIN and (away := brokers.away(step)):
-        pods = " ".join(away)
+        restart = command("kubectl delete pod {pods}", pods=list(away))
         message = (
             f"{message}. These brokers do not serve either, and no other broker restarts before they do; "
-            f"find out why, or restart them: kubectl delete pod {pods}"
+            f"find out why, or restart them: {restart}"
         )
     return replace(waiting, message=message, reason=Reason.DEADLINE_EXCEEDED, stalled=True)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import shlex
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import RehearsalStatus
 from kraftbridge.phases.recorded_step import decided_again
+from kraftbridge.outside.shell import command
 from kraftbridge.plugin import hand_over as handing_over
 from kraftbridge.plugin.bundle import STEP_FILE, collect, step_of
 from kraftbridge.plugin.picture import findings_table, rehearsal_picture, status_picture
@@ -119,8 +119,14 @@ def findings(
     if acceptable:
         typer.echo("These findings can be accepted:")
     for finding in acceptable:
-        arguments = f"{finding.code} {shlex.quote(finding.object)} --migration {migration.name}"
-        typer.echo(f"  kubectl kraftbridge accept {arguments} -n {migration.namespace}")
+        line = command(
+            "kubectl kraftbridge accept {code} {object} --migration {migration} -n {namespace}",
+            migration=migration.name,
+            namespace=migration.namespace,
+            code=finding.code,
+            object=finding.object,
+        )
+        typer.echo(f"  {line}")
     if blocking:
         raise typer.Exit(1)
 

@@ -13,6 +13,7 @@ from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import FORWARD, Phase
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.status import FindingStatus, RehearsalStatus, VerificationStatus
+from kraftbridge.outside.shell import command
 from kraftbridge.plugin.plan import channel_line
 from kraftbridge.plugin.session import ReadMigration
 
@@ -63,8 +64,9 @@ def status_picture(migration: ReadMigration, now: datetime) -> RenderableType:
         facts.add_row("rehearsal", f"{rehearsal.verdict}: {rehearsal.reason}")
     blocking = [finding for finding in status.findings if finding.blocks]
     if blocking:
-        command = f"kubectl kraftbridge findings {migration.name} -n {migration.namespace}"
-        facts.add_row("findings", Text(f"{len(blocking)} blocking: {command}", style="red"))
+        names = {"name": migration.name, "namespace": migration.namespace}
+        line = command("kubectl kraftbridge findings {name} -n {namespace}", **names)
+        facts.add_row("findings", Text(f"{len(blocking)} blocking: {line}", style="red"))
     title = Text.assemble((f"{migration.namespace}/{migration.name}", "bold"), f"   {_time_in_phase(migration, now)}")
     return Group(title, phase_line(status.phase), facts)
 

@@ -5,7 +5,6 @@ The containers share the pod's network namespace, so every port is a loopback po
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Final
 
 from kraftbridge.constants import FIND_KAFKA, NO_KAFKA
 from kraftbridge.exceptions import RehearsalError
+from kraftbridge.outside.shell import command, joined
 from kraftbridge.rehearsal.processes import (
     FORMAT,
     FORMAT_CLASS,
@@ -102,9 +102,9 @@ class PodProcesses:
             "LOG_DIR": str(self.work / "logs"),
             **dict.fromkeys(_NOT_THE_IMAGES, ""),
         }
-        lines = [f"export {variable}={shlex.quote(value)}" for variable, value in environment.items()]
+        lines = [command(f"export {variable}={{value}}", value=value) for variable, value in environment.items()]
         part = self.work / f"{name}.command.part"
-        part.write_text("\n".join([*lines, f'exec "$RUN_CLASS" {shlex.join(arguments)}', ""]))
+        part.write_text("\n".join([*lines, f'exec "$RUN_CLASS" {joined(arguments)}', ""]))
         part.replace(self.work / f"{name}.command")
         self._started.append(name)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from kraftbridge.metadata.zookeeper.stored_values import OPERATIONS, PERMISSIONS
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.rehearsal import Mend
 from kraftbridge.outside.json_text import parsed_json
+from kraftbridge.outside.shell import command as shell_command
 
 _SCRAM_PREFIX: Final = "SCRAM-SHA-"
 _SCRAM_FIELDS: Final = frozenset({"salt", "stored_key", "server_key", "iterations"})
@@ -253,7 +253,8 @@ def _of_topics(tree: _Tree) -> Iterator[Mend]:
                 znode=path,
                 problem=f"topic {owners[identity]} has the same id",
                 command=(
-                    f"kafka-topics.sh --delete --topic {shlex.quote(topic)}, and make it anew from a copy of its data"
+                    shell_command('kafka-topics.sh --bootstrap-server "$BROKERS" --delete --topic={topic}', topic=topic)
+                    + ", and make it anew from a copy of its data"
                 ),
             )
         else:
@@ -347,16 +348,17 @@ def _is_block(body: Mapping[str, Any] | None) -> bool:
 
 
 def _delete(path: str) -> str:
-    return f'zookeeper-shell.sh "$ZOOKEEPER" delete {shlex.quote(path)}'
+    return shell_command('zookeeper-shell.sh "$ZOOKEEPER" delete {path}', path=path)
 
 
 def _without(path: str, keys: Iterable[str]) -> str:
     """Return the command that removes keys from a config; it does not show the other values."""
     deletions = " | ".join(f"del(.config[{json.dumps(key)}])" for key in keys)
-    current = f'$(zookeeper-shell.sh "$ZOOKEEPER" get {shlex.quote(path)} | tail -n 1 | jq -c {shlex.quote(deletions)})'
-    return f'zookeeper-shell.sh "$ZOOKEEPER" set {shlex.quote(path)} "{current}"'
+    read = 'zookeeper-shell.sh "$ZOOKEEPER" get {path} | tail -n 1 | jq -c {deletions}'
+    write = 'zookeeper-shell.sh "$ZOOKEEPER" set {path}'
+    return shell_command(f'{write} "$({read})"', path=path, deletions=deletions)
 
 
 def _set(path: str, body: Mapping[str, Any]) -> str:
     text = json.dumps(body, separators=(",", ":"))
-    return f'zookeeper-shell.sh "$ZOOKEEPER" set {shlex.quote(path)} {shlex.quote(text)}'
+    return shell_command('zookeeper-shell.sh "$ZOOKEEPER" set {path} {text}', path=path, text=text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from kraftbridge.metadata.zookeeper.znodes import (
     MIGRATION_PATH,
     SCRAM_MECHANISMS,
     TOPICS_PATH,
+    PartitionState,
     TopicReading,
     Znode,
     acl_entries,
@@ -36,6 +38,7 @@ from kraftbridge.models.entities import desanitized, sanitized
 from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.report import Finding
 from kraftbridge.outside.json_text import parsed_json
+from kraftbridge.outside.shell import Option, option
 
 DELETIONS_PATH: Final = "/admin/delete_topics"
 REASSIGNMENT_PATH: Final = "/admin/reassign_partitions"
@@ -77,13 +80,13 @@ class Soundness:
             self._add(Code.STALE_TOPIC_ZNODE, path)
             return
         if not _TOPIC_NAME.fullmatch(topic.name):
-            self._add(Code.TOPIC_NAME_INVALID, path)
+            self._add(Code.TOPIC_NAME_INVALID, path, path=path)
         if topic.assignment.topic_id is None:
             self._add(Code.TOPIC_WITHOUT_ID, path)
         elif not _is_uuid(topic.assignment.topic_id):
             self._add(Code.TOPIC_ID_INVALID, path, id=topic.assignment.topic_id)
         if not topic.assignment.replicas:
-            self._add(Code.TOPIC_WITHOUT_PARTITIONS, path)
+            self._add(Code.TOPIC_WITHOUT_PARTITIONS, path, topic=topic.name)
         if topic.assignment.is_reassigned:
             self._add(
                 Code.REASSIGNMENT_RUNNING, path, what=f"topic {topic.name} has replicas that are added or removed"
@@ -109,11 +112,13 @@ class Soundness:
             return
         self.highest_controller_epoch = max(self.highest_controller_epoch, state.controller_epoch)
         if not set(state.isr) <= set(replicas) or not state.isr:
-            self._add(Code.ISR_INVALID, path, isr=state.isr, replicas=replicas)
+            anew = _led_anew(state, replicas)
+            self._add(Code.ISR_INVALID, path, isr=state.isr, replicas=replicas, path=path, state=anew)
         if state.leader == _NO_LEADER:
             self._add(Code.OFFLINE_PARTITIONS, path, count=1, partitions=f"{topic.name}-{number}")
         elif state.leader not in state.isr:
-            self._add(Code.LEADER_NOT_IN_SYNC, path, leader=state.leader, isr=state.isr)
+            anew = _led_anew(state, replicas)
+            self._add(Code.LEADER_NOT_IN_SYNC, path, leader=state.leader, isr=state.isr, path=path, state=anew)
 
     def znode(self, path: str, data: bytes | None) -> None:
         """Check one znode that is not below `/brokers/topics`. The reader reports znodes that cannot be decoded."""
@@ -146,25 +151,36 @@ class Soundness:
             permission = entry["permissionType"]
             if ":" not in entry["principal"]:
                 # `StandardAcl.kafkaPrincipal` throws: it can stop the controller at start
-                self._add(Code.ACL_PRINCIPAL_INVALID, path, principal=entry["principal"])
-            if operation not in OPERATIONS or permission not in PERMISSIONS:
-                self._add(Code.ACL_UNKNOWN, path, operation=operation, permission=permission)
+                rest = _without_acl("principal", entry["principal"])
+                self._add(Code.ACL_PRINCIPAL_INVALID, path, principal=entry["principal"], path=path, rest=rest)
+            if operation not in OPERATIONS:
+                rest = _without_acl("operation", operation)
+                self._add(Code.ACL_UNKNOWN, path, operation=operation, permission=permission, path=path, rest=rest)
+            elif permission not in PERMISSIONS:
+                rest = _without_acl("permissionType", permission)
+                self._add(Code.ACL_UNKNOWN, path, operation=operation, permission=permission, path=path, rest=rest)
 
     def _passwords(self, path: str, data: bytes | None) -> None:
         for name, value in config_values(path, data).items():
             where = f"{path} {name}"
             if is_password_config(name):
-                self._password(where, name, value)
+                self._password(where, path, name, value)
             elif looks_encoded(value):
                 problem = "Kafka 3.9 does not take this setting for a password and would copy the cipher text"
-                self._add(Code.PASSWORD_ENCODER_SECRET_WRONG, where, problem=problem)
+                self._wrong_password(where, path, name, problem)
 
-    def _password(self, where: str, name: str, value: str) -> None:
+    def _wrong_password(self, where: str, path: str, name: str, problem: object) -> None:
+        broker = path.rpartition("/")[2]
+        entity = option("entity-default") if broker == _DEFAULT else option("entity-name", broker)
+        config = f"{name}=VALUE"
+        self._add(Code.PASSWORD_ENCODER_SECRET_WRONG, where, problem=problem, entity=entity, config=config)
+
+    def _password(self, where: str, path: str, name: str, value: str) -> None:
         if self.encoder_secret is not None:
             try:
                 EncodedPassword.parse(value).decoded(self.encoder_secret)
             except MetadataError as error:
-                self._add(Code.PASSWORD_ENCODER_SECRET_WRONG, where, problem=error)
+                self._wrong_password(where, path, name, error)
             else:
                 self._add(Code.PASSWORD_BECOMES_PLAIN, where, passwords=name)
         elif not looks_encoded(value):
@@ -187,18 +203,20 @@ class Soundness:
             if name in credentials:
                 continue
             if name not in quotas:
-                self._add(Code.QUOTA_UNKNOWN, path, quota=name, folder=folder)
+                self._add(Code.QUOTA_UNKNOWN, path, quota=name, folder=folder, entity=_quota_entity(folder, names))
             elif not is_limit(value, quotas[name]):
-                self._add(Code.QUOTA_INVALID, path, quota=name, value=value, expected=quotas[name])
+                rest = f"del(.config[{json.dumps(name)}])"
+                expected = quotas[name]
+                self._add(Code.QUOTA_INVALID, path, quota=name, value=value, expected=expected, path=path, rest=rest)
 
     def _entity_name(self, path: str, folder: str, name: str) -> None:
         if folder != "ips":
             if not _is_sanitized(name):
-                self._add(Code.ENTITY_NAME_INVALID, path, name=name)
+                self._add(Code.ENTITY_NAME_INVALID, path, name=name, path=path)
         elif not _is_sanitized(name) and not _is_address(name):
-            self._add(Code.ENTITY_NAME_INVALID, path, name=name)
+            self._add(Code.ENTITY_NAME_INVALID, path, name=name, path=path)
         elif not _is_address(unquote(name)):
-            self._add(Code.QUOTA_ADDRESS_IS_NAME, path, address=unquote(name))
+            self._add(Code.QUOTA_ADDRESS_IS_NAME, path, address=unquote(name), path=path)
 
     def _broker_config(self, path: str, name: str, data: bytes | None) -> None:
         if name != _DEFAULT and _java_int(name) is None:
@@ -273,7 +291,8 @@ class Soundness:
             self._add(Code.CONTROLLER_MISSING, CONTROLLER_PATH)
         self.controller_epoch = _java_int((checked.get(CONTROLLER_EPOCH_PATH) or b"").decode(errors="replace"))
         if self.controller_epoch is None:
-            self._add(Code.CONTROLLER_EPOCH_INVALID, CONTROLLER_EPOCH_PATH)
+            write = "set" if CONTROLLER_EPOCH_PATH in checked else "create"
+            self._add(Code.CONTROLLER_EPOCH_INVALID, CONTROLLER_EPOCH_PATH, write=write)
         if not cluster_id(checked.get(CLUSTER_ID_PATH)):
             self._add(Code.CLUSTER_ID_MISSING, CLUSTER_ID_PATH, path=CLUSTER_ID_PATH)
         if not self.broker_ids:
@@ -304,6 +323,33 @@ class Soundness:
 
     def _add(self, code: Code, subject: str, /, **details: object) -> None:
         self.findings.append(Finding.of(code, subject, **details))
+
+
+def _led_anew(state: PartitionState, replicas: Sequence[int]) -> str:
+    """Return a state in which one replica leads alone, in an epoch that every replica takes for new.
+
+    A leader ignores a state whose epoch it has (``Partition.makeLeader``, 3.9), whoever sends it.
+    """
+    leader = state.leader if state.leader in replicas else next(iter(replicas), state.leader)
+    body = {
+        "controller_epoch": state.controller_epoch,
+        "leader": leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch + 1,
+        "isr": [leader],
+    }
+    return json.dumps(body, separators=(",", ":"))
+
+
+def _without_acl(field_name: str, value: str) -> str:
+    """Return jq's filter that takes the ACLs with this value out of a znode."""
+    return f"del(.acls[] | select(.{field_name} == {json.dumps(value)}))"
+
+
+def _quota_entity(folder: str, names: Sequence[str]) -> list[Option]:
+    """Return the entity as ``python -m kraftbridge.kafka`` takes it; an empty name is the default entity."""
+    kinds = ("user", "client") if folder == "users" else (folder.removesuffix("s"),)
+    return [option(kind, "" if name == _DEFAULT else unquote(name)) for kind, name in zip(kinds, names, strict=False)]
 
 
 def _java_int(text: str) -> int | None:

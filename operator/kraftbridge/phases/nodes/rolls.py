@@ -35,6 +35,7 @@ from kraftbridge.models.status import (
     some,
     tuned_controllers,
 )
+from kraftbridge.outside.shell import command
 from kraftbridge.phases import (
     belongings,
     certificates,
@@ -342,7 +343,7 @@ def restart_lost_broker(draft: Draft, stateful_set: StatefulSetState, pod: PodSt
     if problem := sights.start_problem(draft, pod):
         return Wait(
             f"broker {node_id} came back by itself, and the quorum lacks it: {problem}. "
-            f"If it does not recover its logs, restart it: kubectl delete pod {pod.name}",
+            f"If it does not recover its logs, restart it: {command('kubectl delete pod {pod}', pod=pod.name)}",
             reason=Reason.DEADLINE_EXCEEDED,
             stalled=draft.status.watched_start is not None,
         )

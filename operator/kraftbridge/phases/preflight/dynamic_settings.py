@@ -9,6 +9,7 @@ from kraftbridge.models.catalogue import Code
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import FindingStatus, finding, first, some
 from kraftbridge.models.survey import BrokerSetting, Stated, Survey
+from kraftbridge.outside.shell import command, option
 from kraftbridge.phases.becoming.refusals import Refusal, falling, refusals
 from kraftbridge.phases.becoming.settings import Settings
 from kraftbridge.phases.draft import StepContext
@@ -87,8 +88,6 @@ def _command(refusal: Refusal, broker: int) -> str:
 
     Kafka refuses to delete a value that is more than double of what holds then.
     """
-    entity = "--entity-default" if refusal.is_default else f"--entity-name {broker}"
-    return ", then ".join(
-        f"kafka-configs.sh --alter --entity-type brokers {entity} --add-config {refusal.name}={value}"
-        for value in refusal.steps
-    )
+    entity = option("entity-default") if refusal.is_default else option("entity-name", broker)
+    template = "kafka-configs --bootstrap-server HOST:PORT --alter --entity-type brokers {entity} --add-config={config}"
+    return ", then ".join(command(template, entity=entity, config=f"{refusal.name}={value}") for value in refusal.steps)

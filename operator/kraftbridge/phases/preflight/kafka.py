@@ -9,7 +9,7 @@ get those. DescribeConfigs is not complete either: it hides the values of secret
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeGuard
 
@@ -30,6 +30,7 @@ from kraftbridge.models.rehearsal import NOT_REHEARSED
 from kraftbridge.models.report import CompareServed
 from kraftbridge.models.status import FindingStatus, finding, first, some
 from kraftbridge.models.survey import DYNAMIC, AclEntry, BrokerSetting, SettingSource, Survey
+from kraftbridge.outside.shell import Option, option
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.observed import broker_pods, observed, read_sets, told_settings
 from kraftbridge.phases.preflight import dry_start as dry_starts
@@ -330,7 +331,8 @@ def _visibility(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
         needed.append("ALTER")
     lacking = [operation for operation in needed if operation not in visibility.cluster_operations]
     if lacking:
-        yield finding(Code.OPERATIONS_MISSING, name, operations=", ".join(lacking))
+        needed = [operation.title().replace("_", "") for operation in lacking]
+        yield finding(Code.OPERATIONS_MISSING, name, operations=", ".join(lacking), needed=needed)
     if unread := visibility.topics_without_configs:
         match step.spec.verification.compare_served:
             case CompareServed.ALWAYS:
@@ -451,7 +453,9 @@ def _refused(broker: int, settings: Settings) -> Iterator[FindingStatus]:
         yield finding(Code.AUTHORIZER_ZOOKEEPER_ELSEWHERE, name)
     protocols = settings.get("listener.security.protocol.map")
     if protocols is not None and protocols.source is not SettingSource.STATIC:
-        yield finding(Code.DYNAMIC_LISTENER_MAP, name, broker=broker, value=protocols.value)
+        yield finding(
+            Code.DYNAMIC_LISTENER_MAP, name, value=protocols.value, entity=_entity(_stored_at(broker, protocols))
+        )
     running = settings.get("inter.broker.protocol.version")
     if running is not None and not re.match(r"3\.9|[4-9]", running.value or ""):
         yield finding(
@@ -472,16 +476,45 @@ def _refused(broker: int, settings: Settings) -> Iterator[FindingStatus]:
 def _left_aside(seen: Seen) -> Iterator[FindingStatus]:
     settings = _flat(seen)
     stated = {setting.name for setting in settings if setting.source is not SettingSource.DEFAULT}
-    dynamic = [setting for setting in settings if setting.source in DYNAMIC]
     ignored = stated & IGNORED_BY_KRAFT
-    dynamic_ignored = {setting.name for setting in dynamic} & IGNORED_BY_KRAFT
-    undefined = {setting.name for setting in dynamic if not setting.known}
     if ignored:
         yield finding(Code.SETTINGS_IGNORED_BY_KRAFT, "brokers", settings=some(ignored, 20))
-    if dynamic_ignored:
-        yield finding(Code.DYNAMIC_SETTINGS_IGNORED_BY_KRAFT, "brokers", settings=some(dynamic_ignored, 20))
-    if undefined:
-        yield finding(Code.DYNAMIC_SETTINGS_UNKNOWN, "brokers", settings=some(undefined, 20))
+    for where, entity, names in _dynamic(seen, _is_ignored):
+        listed = some(names, 20)
+        yield finding(
+            Code.DYNAMIC_SETTINGS_IGNORED_BY_KRAFT, where, settings=listed, entity=entity, names=",".join(names)
+        )
+    for where, entity, names in _dynamic(seen, _is_undefined):
+        listed = some(names, 20)
+        yield finding(Code.DYNAMIC_SETTINGS_UNKNOWN, where, settings=listed, entity=entity, names=",".join(names))
+
+
+def _dynamic(seen: Seen, is_left: Callable[[BrokerSetting], bool]) -> Iterator[tuple[str, Option, list[str]]]:
+    """Yield dynamic settings, those of each broker and those of all brokers apart, since one command deletes each."""
+    names: dict[int | None, set[str]] = {}
+    for broker, settings in seen.items():
+        for setting in settings.values():
+            if setting.source in DYNAMIC and is_left(setting):
+                names.setdefault(_stored_at(broker, setting), set()).add(setting.name)
+    for place in sorted(names, key=str):
+        yield "brokers" if place is None else f"broker/{place}", _entity(place), sorted(names[place])
+
+
+def _is_ignored(setting: BrokerSetting) -> bool:
+    return setting.name in IGNORED_BY_KRAFT
+
+
+def _is_undefined(setting: BrokerSetting) -> bool:
+    return not setting.known
+
+
+def _stored_at(broker: int, setting: BrokerSetting) -> int | None:
+    """Return the broker for which a dynamic setting is stored; None for all brokers."""
+    return None if setting.source is SettingSource.DYNAMIC_DEFAULT else broker
+
+
+def _entity(broker: int | None) -> Option:
+    return option("entity-default") if broker is None else option("entity-name", broker)
 
 
 def _needed_by_controllers(step: StepContext, survey: Survey, seen: Seen) -> Iterator[FindingStatus]:

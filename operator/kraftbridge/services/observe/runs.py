@@ -19,6 +19,7 @@ from kraftbridge.models.report import GO_KEY, MAXIMUM_SUMMARY_BYTES, READY_KEY, 
 from kraftbridge.models.runs import RUNS
 from kraftbridge.models.status import MigrationStatus, RetiredRun
 from kraftbridge.outside import bounds
+from kraftbridge.outside.shell import command
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.observe import workloads
 from kraftbridge.services.observe.pod_refusals import failed_creates
@@ -109,7 +110,8 @@ def refusal(kubernetes: ReadPort, identity: Identity, job: Object, places: _Plac
         failed = failed_creates(kubernetes, job, "Job")
     except ObservationError as error:
         unread = f"Job {name} has no pod, and why cannot be read ({error})."
-        return f"{unread} kubectl -n {namespace} describe job {name} tells", 0
+        line = command("kubectl -n {namespace} describe job {name}", namespace=namespace, name=name)
+        return f"{unread} {line} tells", 0
     if not failed.words:
         return "", 0
     refused = f"Job {name} has no pod, because the API server refuses it: {failed.words}."

@@ -370,6 +370,7 @@ def _note_forgettable_credentials(run: Run) -> None:
                 Code.SCRAM_CREDENTIALS_FORGETTABLE_BY_BROKERS,
                 mechanism,
                 mechanism=mechanism,
+                config=f"{mechanism}=[password=PASSWORD]",
                 count=len(users),
                 users=_first_names(users),
             )

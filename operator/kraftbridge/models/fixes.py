@@ -1,0 +1,136 @@
+"""Why the fix of a finding is not run by ``make fixes``. Pure data.
+
+Every other fix is run as its words say: its commands against a real Kafka, its settings against a real API server.
+``tests/unit/test_fixes.py`` holds the sum, so a new code is run or has a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from kraftbridge.models.catalogue import Code
+
+
+class Unrun(StrEnum):
+    """Reasons."""
+
+    JUDGEMENT = "the user finds something out, waits, or decides: the text has no command and no setting"
+    RIGHTS = "it is a right of the operator: tests/chart/test_rbac.py compares what the chart grants with what it needs"
+    CHART = "it is a value of the chart: tests/chart renders it"
+    REQUESTS = "it is a right in Kafka whose commands TopicsHidden and OperationsMissing have"
+    SECRETS = "it is content of a Secret: tests/integration/test_documented_secrets.py starts Kafka with it"
+    SURROUNDINGS = "it is about disks, memory, names, certificates or policies, outside of Kafka and an API server"
+    OBJECTS = "the user's own object goes back to what it was: nobody but the user knows it"
+    NODES = "it needs a node, which an API server alone does not have"
+    START = "brokers restart with a setting or an image: tests/integration and `make dry-start-live` start them"
+    RECORDED = "its words depend on what was lost: tests/unit/phases and `make lost-quorum-live` go these ways"
+
+
+UNRUN: Final[Mapping[Code, Unrun]] = {
+    **dict.fromkeys(
+        (
+            Code.ACCEPTED_CODE_UNKNOWN,
+            Code.CUSTOM_AUTHORIZER,
+            Code.ANOTHER_MIGRATION,
+            Code.LEFTOVERS_FOUND,
+            Code.IMAGE_WRITES_TO_ZOOKEEPER,
+            Code.CAPACITY_PARTLY_KNOWN,
+            Code.TOPIC_AT_MIN_ISR,
+            Code.TOPIC_NOT_REPLICATED,
+            Code.SETTINGS_IGNORED_BY_KRAFT,
+            Code.PASSWORD_BECOMES_PLAIN,
+            Code.CONSUMERS_IN_ZOOKEEPER,
+            Code.CONTROLLER_IS_KRAFT,
+            Code.CONTROLLER_MISSING,
+            Code.NO_BROKERS,
+            Code.ZOOKEEPER_ACLS_SAMPLED,
+            Code.ZOOKEEPER_ZNODES_OF_OTHERS,
+            Code.PASSWORD_NOT_CHECKED,
+            Code.REHEARSAL_UNKNOWN,
+            Code.DRY_START_IMPOSSIBLE,
+            Code.DRY_START_PROGRAMS,
+            Code.CHANGED_AFTER_CLAIM,
+            Code.DELETION_UNDER_WAY,
+            Code.TORN_LOG_TAIL,
+            Code.BLANK_VOLUME,
+            Code.BROKER_ZNODE_EXISTS,
+            Code.CONTROLLERS_NOT_READY,
+            Code.BROKERS_NOT_REGISTERED,
+            Code.ZOOKEEPER_SESSION,
+            Code.FATAL,
+            Code.DRIVER_STATE,
+        ),
+        Unrun.JUDGEMENT,
+    ),
+    **dict.fromkeys(
+        (
+            Code.RIGHTS_UNKNOWN,
+            Code.RIGHT_MISSING,
+            Code.RUNNER_UNKNOWN,
+            Code.ANOTHER_MIGRATION_UNKNOWN,
+            Code.LEFTOVERS_UNKNOWN,
+            Code.WRITERS_UNKNOWN,
+            Code.BUDGETS_UNKNOWN,
+            Code.CHANGES_UNKNOWN,
+            Code.LIMITS_UNKNOWN,
+            Code.POD_LABELS_UNKNOWN,
+            Code.QUOTAS_UNKNOWN,
+            Code.STORAGE_CLASSES_UNKNOWN,
+            Code.DRY_START_UNKNOWN,
+        ),
+        Unrun.RIGHTS,
+    ),
+    **dict.fromkeys((Code.ADMISSION_POLICY_MISSING, Code.DRY_START_OFF), Unrun.CHART),
+    **dict.fromkeys(
+        (Code.REASSIGNMENTS_UNKNOWN, Code.REDUNDANCY_UNKNOWN, Code.BROKER_CONFIGURATION_UNKNOWN), Unrun.REQUESTS
+    ),
+    **dict.fromkeys((Code.BROKER_CREDENTIALS_MISSING, Code.AUTHENTICATION_FAILED), Unrun.SECRETS),
+    **dict.fromkeys(
+        (
+            Code.CHANGE_REFUSED,
+            Code.DRY_START_UNFENCED,
+            Code.ZOOKEEPER_USERS_UNKNOWN,
+            Code.DISK_FULL,
+            Code.OUT_OF_MEMORY,
+            Code.WRONG_CLUSTER_ID,
+            Code.CERTIFICATE_EXPIRED,
+            Code.CERTIFICATE_NAME_MISMATCH,
+            Code.CERTIFICATE_NOT_TRUSTED,
+            Code.CERTIFICATE_REFUSED,
+            Code.NAME_NOT_RESOLVED,
+            Code.LOG_DIR_FAILED,
+        ),
+        Unrun.SURROUNDINGS,
+    ),
+    **dict.fromkeys(
+        (
+            Code.FIELDS_MANAGED_BY_OTHERS,
+            Code.VOLUME_NEEDED_IN_RELEASE,
+            Code.OVERLAY_LEFT,
+            Code.OWNED_BY_CONTROLLER,
+            Code.TEMPLATE_CHANGED,
+            Code.STATEFUL_SET_RENAMED,
+            Code.CHART_CHANGED,
+        ),
+        Unrun.OBJECTS,
+    ),
+    Code.SURVEY_UNKNOWN: Unrun.NODES,
+    **dict.fromkeys(
+        (
+            Code.IMAGE_TOO_OLD,
+            Code.BROKER_IDENTITY_UNKNOWN,
+            Code.SETTING_NOT_SERVED,
+            Code.DRY_START_DIFFERS,
+            Code.DRY_START_FAILED,
+            Code.DRY_START_OTHER_IMAGE,
+            Code.DRY_START_REFUSED,
+            Code.CONFIG_REFUSED,
+            Code.MIGRATION_ZNODE_CONFLICT,
+        ),
+        Unrun.START,
+    ),
+    **dict.fromkeys((Code.IDENTITY_CHANGED, Code.QUORUM_LOST, Code.ZOOKEEPER_CONTRADICTS), Unrun.RECORDED),
+}
+"""Why each of the other fixes is not run."""
