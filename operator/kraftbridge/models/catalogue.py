@@ -983,6 +983,12 @@ class Code(StrEnum):
         "The znode holds partition states of a topic that no longer exists",
         "Make sure that no topic of this name exists, then delete the znode and its children",
     )
+    TEXT_TOO_LONG = (
+        "TextTooLong", _BLOCKING, _TREE,
+        ("In this znode {what} has {bytes} bytes, and KRaft takes no text above {most} (KAFKA-18908): "
+         "the controllers would stop in the copy"),
+        "{way_out}",
+    )
     TOPIC_CONFIG_MISSING = (
         "TopicConfigMissing", _WARNING, _TREE,
         "The topic has no config znode (KAFKA-16003): changes of its configs may not reach brokers",
