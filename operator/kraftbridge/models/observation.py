@@ -88,6 +88,10 @@ PATTERNS: Final[dict[Code, re.Pattern[str]]] = {
         r"(?:Shutdown broker because all log dirs in (.+?) have failed"
         r"|Error while (?:reading|writing) .* in dir (\S+))"
     ),
+    # ReplicaManager.becomeLeaderOrFollower, LogManager.isStrayKraftReplica
+    Code.LEFTOVER_IN_THE_WAY: re.compile(
+        r"The log dir Log\(dir=([^,]+),.* does not have a topic ID, which is not allowed when running in KRaft mode"
+    ),
     # ProcessTerminatingFaultHandler, KafkaServer
     Code.FATAL: re.compile(
         r"(?:Encountered fatal fault: |Fatal error during \w+ startup\. Prepare to shutdown"
