@@ -723,7 +723,7 @@ class FakeKafka:
         return {tp: OffsetsNow(o.start, o.end, o.start) for tp, o in record.items()}
 
     def log_dirs(self) -> dict[int, tuple[LogDir, ...] | Unobserved]:
-        return dict.fromkeys(self.broker_modes(), (LogDir("/data/kafka"),))
+        return dict.fromkeys(self.broker_modes(), ())
 
     def reassigning_partitions(self) -> tuple[str, ...]:
         return ()

@@ -476,6 +476,16 @@ class Code(StrEnum):
          "The broker's log names the cause"),
         _ACCEPTABLE,
     )
+    DATA_NOT_ON_CLAIM = (
+        "DataNotOnClaim", _BLOCKING, _PREFLIGHT,
+        ("Log directory {directory} of broker {broker} is {where}. Every restart of a pod loses what it does not find "
+         "again: topics without another replica are lost, and a KRaft broker whose directory is blank exits "
+         "unless its image formats it (No readable meta.properties)"),
+        ("Put log.dirs below the mount path of a claim (volumeClaimTemplates) and let one broker at a time copy its "
+         "replicas anew. Accept this finding only if the pod is bound to the node of its data, or if every topic has "
+         "replicas elsewhere and the image formats blank directories"),
+        _ACCEPTABLE,
+    )
     KAFKA_UNREACHABLE = (
         "KafkaUnreachable", _BLOCKING, _PREFLIGHT,
         "The operator cannot read the cluster's metadata from Kafka: {reason}",

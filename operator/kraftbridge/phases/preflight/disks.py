@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.status import FindingStatus, finding, first
 from kraftbridge.models.survey import LogDir, Survey
+from kraftbridge.models.volumes import where_not_kept
+from kraftbridge.phases.draft import StepContext
+from kraftbridge.phases.observed import answers, brokers_of
 
 _SHOWN_REPLICAS = 10
 
 
-def findings(survey: Survey) -> Iterator[FindingStatus]:
-    """Find failed directories, replicas that nobody assigned, and replicas that are moved between directories."""
+def findings(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
+    """Find directories that no pod finds again, that failed, or that hold what does not belong there."""
     if isinstance(survey.log_dirs, Unobserved):
         if not isinstance(survey.visibility, Unobserved):  # else another finding reports that no broker answers
             yield finding(Code.LOG_DIRS_UNKNOWN, "brokers", reason=survey.log_dirs)
         return
+    yield from _not_kept(step, survey.log_dirs)
     hidden = _hidden_topics(survey)
     for broker, directories in sorted(survey.log_dirs.items()):
         if isinstance(directories, Unobserved):
@@ -25,6 +30,32 @@ def findings(survey: Survey) -> Iterator[FindingStatus]:
             continue
         for directory in directories:
             yield from _directory(broker, directory, hidden)
+
+
+def _not_kept(step: StepContext, log_dirs: Mapping[int, tuple[LogDir, ...] | Unobserved]) -> Iterator[FindingStatus]:
+    """Find directories that are not on a claim, by what the copies of the pods show, else by the pod template."""
+    ids = step.registered_broker_ids()
+    mounts = {ids.get(pod.name): item.mounts for item, pod in brokers_of(step)}
+    points = _mount_points(step)
+    for broker, directories in sorted(answers(log_dirs).items()):
+        if broker not in mounts:
+            continue  # another finding reports it
+        for directory in directories:
+            path = directory.path
+            if where := where_not_kept(mounts[broker], path, points.get((broker, path), "")):
+                yield finding(
+                    Code.DATA_NOT_ON_CLAIM, f"broker/{broker} {path}", broker=broker, directory=path, where=where
+                )
+
+
+def _mount_points(step: StepContext) -> dict[tuple[int, str], str]:
+    """Return what the copies in the present mode show to be mounted, by broker and directory."""
+    state = step.observation.dry_start
+    if isinstance(state, Unobserved) or state.current is None:
+        return {}
+    present = [copy for copy in state.current.copies if copy.key.mode is BrokerMode.ZOOKEEPER]
+    starts = [(copy.broker_id, copy.start) for copy in present if copy.start is not None]
+    return {(broker, path): point for broker, start in starts for path, point in start.mount_points.items()}
 
 
 def _hidden_topics(survey: Survey) -> frozenset[str]:

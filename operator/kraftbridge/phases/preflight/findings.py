@@ -108,7 +108,7 @@ def _survey(draft: Draft) -> Iterator[FindingStatus]:
     yield from others.findings(draft, survey)
     yield from preflight_kubernetes.findings(draft, survey)
     yield from preflight_kafka.findings(draft, survey)
-    yield from disks.findings(survey)
+    yield from disks.findings(draft, survey)
     yield from dynamic_settings.findings(draft.spec, survey)
 
 
