@@ -121,6 +121,23 @@ def test_a_class_from_a_volume_is_not_one_of_the_image(tmp_path: Path, agent: Pa
     assert (start.missing_classes, start.mounted_classes) == ((), ("create.topic.policy.class.name",))
 
 
+def test_what_is_mounted_at_each_log_directory_is_reported(tmp_path: Path, agent: Path, libraries: Path) -> None:
+    """A directory that does not exist yet counts as where it would be made, and a link as where it leads."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as volume:
+        (tmp_path / "link").symlink_to(volume)
+        directories = {f"{tmp_path}/a": tmp_path, f"{volume}/b": Path(volume), f"{tmp_path}/link/c": Path(volume)}
+        settings = f"broker.id=1\nzookeeper.connect=z:2181\nlog.dirs={','.join(directories)}\n"
+        (tmp_path / "server.properties").write_text(settings)
+        start = kafka_start(run_entrypoint(START, tmp_path, agent, libraries).output)
+    assert start is not None
+
+    def mount_of(place: Path) -> str:
+        return str(next(each for each in (place, *place.parents) if each.is_mount()))
+
+    assert start.mount_points == {path: mount_of(place) for path, place in directories.items()}
+    assert start.mount_points[f"{volume}/b"] == "/dev/shm"
+
+
 def test_a_hash_is_of_the_value_and_the_runs_salt(tmp_path: Path, agent: Path, libraries: Path) -> None:
     hashes = []
     for value in ("one", "one", "two"):

@@ -76,6 +76,7 @@ from kraftbridge.models.status import DryStartRunStatus, DryStartStatus
 from kraftbridge.models.survey import (
     AclEntry,
     BrokerSetting,
+    LogDir,
     Right,
     SettingSource,
     Visibility,
@@ -720,6 +721,9 @@ class FakeKafka:
         self, broker: int, record: Mapping[TopicPartition, PartitionOffsets]
     ) -> dict[TopicPartition, OffsetsNow | str]:
         return {tp: OffsetsNow(o.start, o.end, o.start) for tp, o in record.items()}
+
+    def log_dirs(self) -> dict[int, tuple[LogDir, ...] | Unobserved]:
+        return dict.fromkeys(self.broker_modes(), ())
 
     def reassigning_partitions(self) -> tuple[str, ...]:
         return ()

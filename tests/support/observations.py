@@ -87,6 +87,7 @@ from kraftbridge.models.survey import (
     Visibility,
     ZooKeeperAcls,
 )
+from kraftbridge.models.volumes import Mount
 from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.phases.machine import decide
 from kraftbridge.phases.preflight.kafka import taken_over
@@ -202,6 +203,7 @@ def broker_set(
         unreadable_settings=frozenset(),
         java_tool_options="",
         volumes=frozenset({"data"}),
+        mounts=(Mount("/data", "data", "persistentVolumeClaim"),),
         drift=(),
         lease=LEASE,
         original=RecordedOriginal() if mode is None else RECORDED,

@@ -90,6 +90,12 @@ def _pending_deletion(dump: Dump) -> None:
     dump.put(f"/admin/delete_topics/{topics(dump)[3].rpartition('/')[2]}", None)
 
 
+def _long_throttles(size: int) -> Plant:
+    """Throttle replicas with more and more of ``kafka-configs --add-config`` and APPEND, as a reassignment does."""
+    value = ("0:1," * size)[:size]
+    return _put("/config/topics/cfg-01", config(leader__replication__throttled__replicas=value))
+
+
 def _stale_migration(dump: Dump) -> None:
     dump.put(
         "/migration",
@@ -104,6 +110,7 @@ _FAILS, _LOSES, _WORKS, _UNKNOWN = (
     RehearsalVerdict.UNKNOWN,
 )
 _SCRAM = "SCRAM-SHA-256"
+_TOO_LONG = "TextTooLong"
 _QUOTA, _NO_QUOTA = "QuotaInvalid", "QuotaUnknown"
 
 TRAPS: Mapping[str, Trap] = {
@@ -132,6 +139,13 @@ TRAPS: Mapping[str, Trap] = {
         _put("/config/brokers/99", config(num__io__threads="3")), Ending.DUAL_WRITE, _WORKS
     ),
     "broker-config-empty-znode": Trap(_put("/config/brokers/2", None), Ending.DUAL_WRITE, _UNKNOWN, "ZnodeUndecodable"),
+    "acl-principal-too-long": Trap(
+        _acl("Topic", "t1", principal="User:" + "p" * 40_000), Ending.DIES, _FAILS, _TOO_LONG, "too long to be serialized"
+    ),
+    "broker-config-too-long": Trap(
+        _put("/config/brokers/<default>", config(ssl__cipher__suites="x" * 40_000)),
+        Ending.DIES, _FAILS, _TOO_LONG, "too long to be serialized",
+    ),
     "client-metrics": Trap(
         _put("/config/client-metrics/x", config(metrics="*", interval__ms="1000")), Ending.DUAL_WRITE, _WORKS
     ),
@@ -149,11 +163,17 @@ TRAPS: Mapping[str, Trap] = {
     ),
     "pending-deletion": Trap(_pending_deletion, Ending.DUAL_WRITE, _LOSES, "TopicDeletionPending"),
     "topic-config-not-json": Trap(_put("/config/topics/cfg-01", "{"), Ending.DUAL_WRITE, _UNKNOWN, "ZnodeUndecodable"),
+    "topic-config-too-long": Trap(_long_throttles(32_768), Ending.DIES, _FAILS, _TOO_LONG, "too long to be serialized"),
+    "topic-config-longest": Trap(_long_throttles(32_766), Ending.DUAL_WRITE, _WORKS),
     "topic-config-stale": Trap(
         _put("/config/topics/long-gone", config(retention__ms="1")), Ending.DUAL_WRITE, _LOSES, "StaleTopicConfig"
     ),
     "scram-broken": Trap(
         _put("/config/users/x", {"version": 1, "config": {_SCRAM: "salt=AA==,iterations=1"}}), Ending.DIES, _FAILS, "ZnodeUndecodable"
+    ),
+    "user-name-too-long": Trap(
+        _put("/config/users/" + "u" * 40_000, config(producer_byte_rate="1")),
+        Ending.DIES, _FAILS, _TOO_LONG, "too long to be serialized",
     ),
     "scram-few-iterations": Trap(
         _put("/config/users/x", {"version": 1, "config": {_SCRAM: "salt=YWJj,stored_key=YWJj,server_key=YWJj,iterations=10"}}),

@@ -34,6 +34,7 @@ from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.spec import MigrationSpec, PodSettings
+from kraftbridge.models.volumes import Keeping, keeping_of, volume_kinds
 
 Object = dict[str, Any]
 
@@ -446,9 +447,12 @@ def _prepare(facts: DryStartFacts, copied: CopyFacts, volumes: Sequence[Object])
     """Return the first init container: it tests the fence, provides agent and salt, and fills the data directories."""
     root = section(copied.stateful_set["spec"]["template"]["spec"], "securityContext").get("runAsUser") == 0
     text = f"version=0\nbroker.id={copied.broker_id}\ncluster.id={copied.cluster_id}\n"
+    # A disk that the restart would find blank is blank here, too.
+    kinds = volume_kinds(copied.stateful_set)
     empty = {v["name"] for v in volumes if "emptyDir" in v}
+    kept = {name for name in empty if keeping_of(kinds.get(name, "")) is not Keeping.GOES}
     places = [_place(copied, directory) for directory in dict.fromkeys(copied.log_dirs)]
-    to_fill = [place for place in places if place is not None and place[0] in empty]
+    to_fill = [place for place in places if place is not None and place[0] in kept]
     return {
         "name": PREPARE,
         "image": facts.operator_image,

@@ -399,6 +399,7 @@ def _start(raw: Mapping[str, Any]) -> KafkaStart:
         jaas_entries={str(name): str(digest) for name, digest in section(raw, "jaas", "entries").items()},
         missing_classes=tuple(sorted(name for name, loads in classes.items() if not loads)),
         mounted_classes=tuple(sorted(map(str, entries(raw, "mountedClasses")))),
+        mount_points=_mount_points(section(raw, "directories")),
         programs=tuple(map(_program, entries(raw, "events"))),
         refusals=tuple(map(str, entries(raw, "refusals"))),
         untried=str(raw.get("untried", "")),
@@ -406,6 +407,10 @@ def _start(raw: Mapping[str, Any]) -> KafkaStart:
         java=str(raw.get("java", "")),
         host=str(raw.get("host", "")),
     )
+
+
+def _mount_points(directories: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    return {path: str(state["mount"]) for path, state in directories.items() if state.get("mount")}
 
 
 def _given(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, GivenSetting]:

@@ -462,6 +462,42 @@ class Code(StrEnum):
         "The pods of {sets} and the registered brokers {brokers} cannot be paired by their advertised hosts",
         "Advertise each broker under its pod's DNS name",
     )
+    LEFTOVER_REPLICAS = (
+        "LeftoverReplicas", _BLOCKING, _PREFLIGHT,
+        ("Log directory {directory} of broker {broker} holds {count} replica(s) "
+         "that no topic assigns to it: {replicas}. A broker with a replica that has no topic id "
+         "(no partition.metadata) may rejoin no ISR after the takeover (KAFKA-21022)"),
+        ("Copy what you need of it, then let Kafka delete it; nothing restarts. If the topic does not exist: "
+         "create it with each of its partitions on this broker (kafka-topics --create --topic TOPIC "
+         "--replica-assignment {broker},{broker},…: one for each number up to the partition's), and delete it. "
+         "If it exists: add this broker to the partition's replicas and remove it again "
+         "(kafka-reassign-partitions --execute)"),
+        _ACCEPTABLE,
+    )
+    LOG_DIRS_UNKNOWN = (
+        "LogDirsUnknown", _BLOCKING, _PREFLIGHT,
+        "The operator does not know what is in the brokers' log directories: {reason}",
+        "Let the operator's principal reach every broker, and grant it DESCRIBE on the cluster. Or accept this finding",
+        _ACCEPTABLE,
+    )
+    LOG_DIR_OFFLINE = (
+        "LogDirOffline", _BLOCKING, _PREFLIGHT,
+        ("Log directory {directory} of broker {broker} has failed ({error}): its replicas are offline, "
+         "and a restart of the broker may find it empty"),
+        ("Repair its volume and restart the broker, or reassign its replicas and remove the directory from log.dirs. "
+         "The broker's log names the cause"),
+        _ACCEPTABLE,
+    )
+    DATA_NOT_ON_CLAIM = (
+        "DataNotOnClaim", _BLOCKING, _PREFLIGHT,
+        ("Log directory {directory} of broker {broker} is {where}. Every restart of a pod loses what it does not find "
+         "again: topics without another replica are lost, and a KRaft broker whose directory is blank exits "
+         "unless its image formats it (No readable meta.properties)"),
+        ("Put log.dirs below the mount path of a claim (volumeClaimTemplates) and let one broker at a time copy its "
+         "replicas anew. Accept this finding only if the pod is bound to the node of its data, or if every topic has "
+         "replicas elsewhere and the image formats blank directories"),
+        _ACCEPTABLE,
+    )
     KAFKA_UNREACHABLE = (
         "KafkaUnreachable", _BLOCKING, _PREFLIGHT,
         "The operator cannot read the cluster's metadata from Kafka: {reason}",
@@ -522,6 +558,14 @@ class Code(StrEnum):
          "that make a broker of Kafka 3.9 forget credentials when it starts on KRaft is not known (ScramDelta.apply)"),
         ("After the first broker's restart on KRaft, compare its users with your list: "
          "`kafka-configs --bootstrap-server HOST:PORT --describe --entity-type users`"),
+    )
+    REPLICAS_MOVING = (
+        "ReplicasMoving", _BLOCKING, _PREFLIGHT,
+        "Broker {broker} is moving replicas into its log directory {directory}: {replicas}",
+        ("Wait until that ends: kafka-log-dirs --describe --broker-list {broker} shows isFuture true until then. "
+         "A move that makes no progress has a throttle, or ends when kafka-reassign-partitions --execute "
+         "names the present directory"),
+        _ACCEPTABLE,
     )
     REDUNDANCY_UNKNOWN = (
         "RedundancyUnknown", _BLOCKING, _PREFLIGHT,
@@ -1041,6 +1085,12 @@ class Code(StrEnum):
         "The znode holds partition states of a topic that no longer exists",
         "Make sure that no topic of this name exists, then delete the znode and its children",
     )
+    TEXT_TOO_LONG = (
+        "TextTooLong", _BLOCKING, _TREE,
+        ("In this znode {what} has {bytes} bytes, and KRaft takes no text above {most} (KAFKA-18908): "
+         "the controllers would stop in the copy"),
+        "{way_out}",
+    )
     TOPIC_CONFIG_MISSING = (
         "TopicConfigMissing", _WARNING, _TREE,
         "The topic has no config znode (KAFKA-16003): changes of its configs may not reach brokers",
@@ -1368,6 +1418,12 @@ class Code(StrEnum):
         "LogDirFailed", _WARNING, _LOGS,
         "Its log directory {detail} failed",
         "Check that volume",
+    )
+    LEFTOVER_IN_THE_WAY = (
+        "LeftoverInTheWay", _WARNING, _LOGS,
+        "A replica without a topic id lies in its log directory ({detail}), so it rejoins no ISR (KAFKA-21022)",
+        ("Restart it once more in migration mode: delete its pod. "
+         "Every partition has it back then, and the next start in KRaft mode sets the replica aside (-stray)"),
     )
     FATAL = (
         "Fatal", _WARNING, _LOGS,

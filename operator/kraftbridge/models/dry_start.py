@@ -78,6 +78,8 @@ class KafkaStart:
     """Settings whose class the image does not have."""
     mounted_classes: tuple[str, ...] = ()
     """Settings whose class comes from a volume of the pod, not from the image."""
+    mount_points: Mapping[str, str] = field(default_factory=dict)
+    """What is mounted where each log directory is, by its path: a mount point, or ``/`` where there is none."""
     programs: tuple[JavaProgram, ...] = ()
     refusals: tuple[str, ...] = ()
     """Why the broker and the controllers' listener would not accept each other."""

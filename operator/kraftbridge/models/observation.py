@@ -28,6 +28,7 @@ from kraftbridge.models.report import VerdictSummary
 from kraftbridge.models.status import ChangedField, GuardedStatefulSet, KeptCopy, SeenSecret, ZooKeeperBehind
 from kraftbridge.models.survey import Survey
 from kraftbridge.models.survey import Unobserved as Unobserved  # noqa: PLC0414 - the rest of the package knows it from here
+from kraftbridge.models.volumes import Mount
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,10 @@ PATTERNS: Final[dict[Code, re.Pattern[str]]] = {
     Code.LOG_DIR_FAILED: re.compile(
         r"(?:Shutdown broker because all log dirs in (.+?) have failed"
         r"|Error while (?:reading|writing) .* in dir (\S+))"
+    ),
+    # ReplicaManager.becomeLeaderOrFollower, LogManager.isStrayKraftReplica
+    Code.LEFTOVER_IN_THE_WAY: re.compile(
+        r"The log dir Log\(dir=([^,]+),.* does not have a topic ID, which is not allowed when running in KRaft mode"
     ),
     # ProcessTerminatingFaultHandler, KafkaServer
     Code.FATAL: re.compile(
@@ -294,6 +299,8 @@ class StatefulSetState:
     """Its labels that tell the chart and the version of what it runs."""
     claims: Mapping[str, str] = field(default_factory=dict)
     """UID of each PersistentVolumeClaim that its pods mount, by name; those that do not exist are left out."""
+    mounts: tuple[Mount, ...] = ()
+    """Of the template's Kafka container."""
     template: TemplateSight | None = None
     """None if its original state is lost, so that the overlay cannot be told from the rest, and where no broker
     restarts."""

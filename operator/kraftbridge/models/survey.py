@@ -254,6 +254,19 @@ class RefusedChange:
 
 
 @dataclass(frozen=True, slots=True)
+class LogDir:
+    """One of a broker's log directories (DescribeLogDirs)."""
+
+    path: str
+    error: str = ""
+    """Kafka's name of the error where the directory has failed."""
+    leftovers: tuple[str, ...] = ()
+    """``topic-partition`` of replicas in it that no topic assigns to the broker."""
+    future: tuple[str, ...] = ()
+    """``topic-partition`` of replicas that are moved into it from another directory (KIP-113)."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoginTrial:
     """A broker that did not let the operator in with the controllers' credentials at its inter-broker listener."""
 
@@ -325,3 +338,5 @@ class Survey:
     that the API server does not accept in a dry run."""
     inter_broker: Mapping[int, LoginTrial] | Unobserved = field(default_factory=dict)
     """Brokers whose inter-broker listener does not let the controllers in, or where that could not be tried."""
+    log_dirs: Mapping[int, tuple[LogDir, ...] | Unobserved] | Unobserved = field(default_factory=dict)
+    """Log directories of each broker."""

@@ -38,6 +38,9 @@ KAFKA_ANSWER_BYTES: Final = MIB
 KAFKA_REASSIGNMENTS_BYTES: Final = 4 * MIB
 """The list of reassignments: 40 bytes for each partition that moves."""
 
+KAFKA_LOG_DIRS_BYTES: Final = 2 * MIB
+"""One broker's list of its log directories: 25 bytes for each partition in them."""
+
 KAFKA_METADATA_BYTES: Final = 128 * MIB
 """A Metadata answer, which is read topic by topic: 50 bytes for each partition."""
 

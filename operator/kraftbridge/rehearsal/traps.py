@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.entities import looks_encoded
+from kraftbridge.metadata.zookeeper.long_texts import LONGEST_TEXT, long_texts
 from kraftbridge.metadata.zookeeper.reader import read_dump
 from kraftbridge.metadata.zookeeper.stored_values import OPERATIONS, PERMISSIONS, QUOTAS, RESOURCE_TYPES, is_limit
 from kraftbridge.models.catalogue import Code
@@ -26,6 +29,7 @@ from kraftbridge.outside.shell import command as shell_command
 
 _SCRAM_PREFIX: Final = "SCRAM-SHA-"
 _SCRAM_FIELDS: Final = frozenset({"salt", "stored_key", "server_key", "iterations"})
+_ENCODER_SECRET: Final = "password.encoder.secret"  # noqa: S105 - the name of a setting
 _TOKEN_KEYS: Final = frozenset({"delegation.token.secret.key", "delegation.token.master.key"})
 
 
@@ -59,6 +63,7 @@ def mends(dump: Path, chroot: str, given: Collection[str]) -> list[Mend]:
     for znode in read_dump(dump, chroot):
         _note(tree, znode.path, znode.data)
         repairs += _of_znode(znode.path, znode.data, given)
+        repairs += _long_texts(znode.path, znode.data, given)
     repairs += _of_topics(tree)
     if tree.tokens is not None and not _TOKEN_KEYS & set(given):
         repairs.append(
@@ -150,7 +155,7 @@ def _broker_config(path: str, name: str, data: bytes | None, given: Collection[s
         yield _unreadable_config(path)
         return
     encoded = sorted(key for key, value in config.items() if isinstance(value, str) and looks_encoded(value))
-    if encoded and "password.encoder.secret" not in given:
+    if encoded and _ENCODER_SECRET not in given:
         yield Mend(
             code=Code.PASSWORD_ENCODER_SECRET_MISSING,
             znode=path,
@@ -162,6 +167,17 @@ def _broker_config(path: str, name: str, data: bytes | None, given: Collection[s
                 "give the controllers the brokers' password.encoder.secret (here: --set password.encoder.secret=…)"
             ),
         )
+
+
+def _long_texts(path: str, data: bytes | None, given: Collection[str]) -> Iterator[Mend]:
+    with suppress(MetadataError):  # another trap
+        for text in long_texts(path, data, decrypted=_ENCODER_SECRET in given):
+            yield Mend(
+                code=Code.TEXT_TOO_LONG,
+                znode=path,
+                problem=f"{text.what} has {text.bytes} bytes, and KRaft takes at most {LONGEST_TEXT}",
+                command=text.way_out,
+            )
 
 
 def _client_config(path: str, folder: str, names: list[str], data: bytes | None) -> Iterator[Mend]:

@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -36,8 +36,9 @@ from kraftbridge.kafka.wire import (
 )
 from kraftbridge.models.broker_record import TopicPartition
 from kraftbridge.models.observation import ClusterState, ControllerProbe, NodeFeatures, TopicRedundancy, Unobserved
-from kraftbridge.models.survey import RELEVANT_DEFAULTS, BrokerSetting, SettingSource, Stated, Visibility
+from kraftbridge.models.survey import RELEVANT_DEFAULTS, BrokerSetting, LogDir, SettingSource, Stated, Visibility
 from kraftbridge.outside import bounds
+from kraftbridge.storage.log_dirs import Listing, forget_assigned, listed
 
 CONNECT_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 3.0
@@ -397,6 +398,50 @@ class BrokerClient:
             )
             for broker, (host, port) in self._brokers().items()
         }
+
+    def log_dirs(self) -> dict[int, tuple[LogDir, ...] | Unobserved]:
+        """Ask each running broker for its log directories, and return what is wrong in them.
+
+        Raises
+        ------
+        ObservationError
+            No broker returned the list of brokers or their topics.
+
+        Notes
+        -----
+        A replica counts as left over if a second look finds it, too: a topic may be deleted while Metadata is read.
+        """
+        brokers = self._brokers()
+        seen = {broker: self._listings(broker, address) for broker, address in brokers.items()}
+        listings = {broker: found for broker, found in seen.items() if not isinstance(found, Unobserved)}
+        self._ask(partial(self._all_topics, fold=partial(forget_assigned, listings=listings)))
+        answers: dict[int, tuple[LogDir, ...] | Unobserved] = {}
+        for broker, found in seen.items():
+            answers[broker] = (
+                found if isinstance(found, Unobserved) else self._confirmed(broker, brokers[broker], found)
+            )
+        return answers
+
+    def _confirmed(
+        self, broker: int, address: tuple[str, int], found: Sequence[Listing]
+    ) -> tuple[LogDir, ...] | Unobserved:
+        """Return directories with what is still in them; they are listed again only if something is left over."""
+        if not any(listing.replicas for listing in found):
+            return tuple(listing.log_dir() for listing in found)
+        again = self._listings(broker, address)
+        if isinstance(again, Unobserved):
+            return again
+        later = {listing.path: listing for listing in again}
+        return tuple(listing.also_in(later[listing.path]).log_dir() for listing in found if listing.path in later)
+
+    def _listings(self, broker: int, address: tuple[str, int]) -> list[Listing] | Unobserved:
+        host, port = address
+        return self._ask_one(
+            f"log directories of broker {broker} at {host}:{port}",
+            host,
+            port,
+            partial(listed, timeout_seconds=REQUEST_SECONDS),
+        )
 
     def _brokers(self) -> dict[int, tuple[str, int]]:
         """Return the brokers that Metadata lists now, by id."""

@@ -32,7 +32,7 @@ from kraftbridge.models.observation import (
     Unobserved,
     ZooKeeperState,
 )
-from kraftbridge.models.survey import BrokerSetting, Right, Visibility, ZooKeeperAcls, ZooKeeperUsers
+from kraftbridge.models.survey import BrokerSetting, LogDir, Right, Visibility, ZooKeeperAcls, ZooKeeperUsers
 
 Object = dict[str, Any]
 LOG_BYTES: Final = 256 * 1024
@@ -186,6 +186,9 @@ class BrokerPort(Protocol):
 
     def topic_redundancy(self) -> TopicRedundancy:
         """Return the topics that become unavailable while a broker restarts."""
+
+    def log_dirs(self) -> Mapping[int, tuple[LogDir, ...] | Unobserved]:
+        """Return the log directories of each broker with what is wrong in them."""
 
     def reassigning_partitions(self) -> tuple[str, ...]:
         """Return ``topic-partition`` of running reassignments."""

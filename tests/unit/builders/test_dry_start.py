@@ -486,3 +486,31 @@ def test_java_options_that_envfrom_gives_stay_beside_the_agent(inherits: bool) -
     assert found.get("KRAFTBRIDGE_USERS_JAVA_TOOL_OPTIONS") == ("$(JAVA_TOOL_OPTIONS)" if inherits else None)
     assert found["JAVA_TOOL_OPTIONS"].startswith("-javaagent:")
     assert found["JAVA_TOOL_OPTIONS"].endswith("$(KRAFTBRIDGE_USERS_JAVA_TOOL_OPTIONS)") is inherits
+
+
+@pytest.mark.parametrize(
+    ("source", "claims", "filled"),
+    [
+        ({"emptyDir": {}}, (), False),
+        ({"ephemeral": {"volumeClaimTemplate": {}}}, (), False),
+        ({"brandNew": {}}, (), False),
+        ({"hostPath": {"path": "/mnt"}}, (), True),
+        ({"persistentVolumeClaim": {"claimName": "c"}}, (), True),
+        ({"emptyDir": {}}, ("data",), True),
+    ],
+)
+def test_a_disk_that_the_restart_finds_blank_is_blank_in_the_copy(
+    source: dict[str, Any], claims: tuple[str, ...], *, filled: bool
+) -> None:
+    kafka = {"name": "kafka", "image": "x", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    template = {"metadata": {}, "spec": {"containers": [kafka], "volumes": [{"name": "data", **source}]}}
+    stateful_set = {
+        "metadata": {"name": "kafka"},
+        "spec": {"template": template, "volumeClaimTemplates": [{"metadata": {"name": name}} for name in claims]},
+    }
+    key = CopyKey("kafka", 0, BrokerMode.KRAFT)
+    live = {"metadata": {"name": "kafka-0"}, "spec": template["spec"], "status": {}}
+    copied = CopyFacts(key, stateful_set, live, "kafka", 0, "cluster-id", ("/data/kafka",))
+    made = copy_pod(DryStartFacts("kafka", "shop", "u", "run", "operator:1", ()), copied)
+    command = made["spec"]["initContainers"][0]["command"]
+    assert ("--meta-properties=/kraftbridge-volumes/data/kafka" in command) is filled

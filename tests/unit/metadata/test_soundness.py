@@ -6,15 +6,29 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.odd_trees.tree import ENCODER_SECRET, Tree, acl_entry, config, put_topic, sound_tree, topic_body, topic_id
+from tests.odd_trees.tree import (
+    ENCODER_SECRET,
+    Tree,
+    acl_entry,
+    config,
+    encoded_password,
+    put_topic,
+    sound_tree,
+    token,
+    topic_body,
+    topic_id,
+)
 
 from kraftbridge.metadata.zookeeper.soundness import findings_of
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.config_values import java_double
+from kraftbridge.models.report import Finding
 
 
 def found(change: Callable[[Tree], Any]) -> dict[str, str]:
@@ -85,6 +99,91 @@ BLOCKED: dict[str, tuple[Callable[[Tree], Any], Code, str]] = {
 def test_it_blocks_and_names_the_znode(case: str) -> None:
     change, code, path = BLOCKED[case]
     assert found(change).get(code) == path
+
+
+TOPIC, BROKER, DEFAULT = "/config/topics/sound", "/config/brokers/1", "/config/brokers/<default>"
+THROTTLED = "leader.replication.throttled.replicas"
+
+
+def too_long(tree: Tree, secret: str | None = ENCODER_SECRET) -> list[Finding]:
+    return [f for f in findings_of(tree.znodes(), secret) if f.code == Code.TEXT_TOO_LONG]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "name", "size"),
+    [
+        (TOPIC, {THROTTLED: "0:1," * 10_000}, THROTTLED, 40_000),
+        (TOPIC, {THROTTLED: "x" * 32_767}, THROTTLED, 32_767),
+        (TOPIC, {"x.note": "ä" * 16_384}, "x.note", 32_768),
+        (TOPIC, {"x.note": "\U0001d11e" * 8_192}, "x.note", 32_768),
+        (BROKER, {THROTTLED: "x" * 40_000}, THROTTLED, 40_000),
+        (DEFAULT, {"ssl.cipher.suites": "x" * 40_000}, "ssl.cipher.suites", 40_000),
+        ("/config/brokers/99", {"a.b": "x" * 40_000}, "a.b", 40_000),
+        (TOPIC, {"k" * 40_000: "1"}, "k" * 60 + "…", 40_000),
+    ],
+)
+def test_a_config_that_no_record_takes_blocks_with_the_way_out(
+    path: str, body: dict[str, str], name: str, size: int
+) -> None:
+    tree = sound_tree()
+    tree.put(path, {"version": 1, "config": body})
+    (each,) = too_long(tree)
+    folder, entity = path.split("/")[2:]
+    assert (each.severity, each.object) == (Severity.BLOCKING, path)
+    assert f"the config {name} has {size} bytes" in each.reason
+    owner = "''" if entity == "<default>" else entity
+    assert f"remove-config --brokers HOST:9092,… --{folder.removesuffix('s')} {owner} --config " in each.fix
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "what"),
+    [
+        ("/kafka-acl/Topic/" + "r" * 40_000, {"version": 1, "acls": [acl_entry()]}, "the resource rrr"),
+        (
+            "/kafka-acl-extended/prefixed/Group/" + "r" * 40_000,
+            {"version": 1, "acls": [acl_entry()]},
+            "the resource rrr",
+        ),
+        (
+            "/kafka-acl/Topic/t",
+            {"version": 1, "acls": [acl_entry(principal="User:" + "p" * 40_000)]},
+            "the ACL's principal",
+        ),
+        ("/kafka-acl/Topic/t", {"version": 1, "acls": [acl_entry(host="h" * 40_000)]}, "the ACL's host"),
+        ("/config/users/" + "u" * 40_000, config(producer_byte_rate="1"), "the name uuu"),
+        ("/config/users/u/clients/" + "%C3%A4" * 16_384, config(producer_byte_rate="1"), "the name %C3"),
+        ("/config/clients/" + "c" * 40_000, config(producer_byte_rate="1"), "the name ccc"),
+        ("/delegation_token/tokens/t", token("t") | {"owner": "User%3A" + "o" * 40_000}, "the token's owner"),
+    ],
+)
+def test_a_name_that_no_record_takes_blocks(path: str, body: Any, what: str) -> None:
+    tree = sound_tree()
+    tree.put(path, body)
+    (each,) = too_long(tree)
+    assert what in each.reason
+    assert len(each.reason) < 400
+    assert each.fix.startswith("Delete the znode (zookeeper-shell, delete): /")
+
+
+def test_the_longest_texts_that_kafka_takes_do_not_block() -> None:
+    tree = sound_tree()
+    tree.put(TOPIC, {"version": 1, "config": {THROTTLED: "x" * 32_766, "x.note": "ä" * 16_383}})
+    tree.put(DEFAULT, {"version": 1, "config": {"x.note": "\U0001d11e" * 8_191}})
+    tree.put("/config/users/u/clients/" + "%C3%A4" * 16_383, config(producer_byte_rate="1"))
+    tree.put("/config/client-metrics/m", config(metrics="m" * 40_000))  # not copied
+    assert too_long(tree) == []
+
+
+@pytest.mark.parametrize(("plain", "found"), [(30_000, False), (40_000, True)])
+def test_a_password_counts_as_the_controllers_copy_it(plain: int, *, found: bool) -> None:
+    """Its cipher text is longer than the plain text that becomes the value, by a third and the parameters."""
+    name, value = encoded_password()
+    cipher = base64.b64encode(bytes(plain + 16 - plain % 16)).decode()
+    longer = re.sub(r"encryptedPassword:[^,]*", f"encryptedPassword:{cipher}", value)
+    tree = sound_tree()
+    tree.put(BROKER, {"version": 1, "config": {name: re.sub(r"passwordLength:\d+", f"passwordLength:{plain}", longer)}})
+    assert [f.object for f in too_long(tree)] == ([BROKER] if found else [])
+    assert too_long(tree, None), "without the secret the controllers copy the cipher text itself"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,10 @@ LINES = {
         "INFO [KRaftMigrationDriver id=3000] 3000 transitioning from ZK_MIGRATION to SYNC_KRAFT_TO_ZK state (x)",
         "driver is in state SYNC_KRAFT_TO_ZK",
     ),
+    Code.LEFTOVER_IN_THE_WAY: (
+        "java.lang.RuntimeException: The log dir Log(dir=/data/kafka/old-topic-0, topic=old-topic, partition=0, highWatermark=0, lastStableOffset=0, logStartOffset=0, logEndOffset=0) does not have a topic ID, which is not allowed when running in KRaft mode.",
+        "/data/kafka/old-topic-0",
+    ),
     Code.MIGRATION_ZNODE_CONFLICT: (
         "java.lang.RuntimeException: Conditional update on KRaft Migration ZNode failed. Sent zkVersion = 9. This indicates that another KRaft controller is making writes to ZooKeeper.",
         "/migration",

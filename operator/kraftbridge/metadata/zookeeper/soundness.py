@@ -12,12 +12,14 @@ import ipaddress
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
 
 from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.entities import EncodedPassword, Secrets, is_password_config, looks_encoded
+from kraftbridge.metadata.zookeeper.long_texts import LONGEST_TEXT, long_texts
 from kraftbridge.metadata.zookeeper.stored_values import OPERATIONS, PERMISSIONS, QUOTAS, RESOURCE_TYPES, is_limit
 from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading
 from kraftbridge.metadata.zookeeper.znodes import (
@@ -122,6 +124,8 @@ class Soundness:
 
     def znode(self, path: str, data: bytes | None) -> None:
         """Check one znode that is not below `/brokers/topics`. The reader reports znodes that cannot be decoded."""
+        with suppress(MetadataError):
+            self._lengths(path, data)
         try:
             match path.split("/")[1:]:
                 case ["kafka-acl-extended", pattern, _, _] if pattern != "prefixed":
@@ -159,6 +163,13 @@ class Soundness:
             elif permission not in PERMISSIONS:
                 rest = _without_acl("permissionType", permission)
                 self._add(Code.ACL_UNKNOWN, path, operation=operation, permission=permission, path=path, rest=rest)
+
+    def _lengths(self, path: str, data: bytes | None) -> None:
+        """Find texts that the copy cannot write to a record."""
+        for text in long_texts(path, data, decrypted=self.encoder_secret is not None):
+            self._add(
+                Code.TEXT_TOO_LONG, path, what=text.what, bytes=text.bytes, most=LONGEST_TEXT, way_out=text.way_out
+            )
 
     def _passwords(self, path: str, data: bytes | None) -> None:
         for name, value in config_values(path, data).items():

@@ -26,7 +26,7 @@ from kraftbridge.models.status import FindingStatus, finding, some, with_channel
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.observed import read_sets
-from kraftbridge.phases.preflight import channel, dry_start, dynamic_settings, others, rehearsal
+from kraftbridge.phases.preflight import channel, disks, dry_start, dynamic_settings, others, rehearsal
 from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
 
@@ -108,6 +108,7 @@ def _survey(draft: Draft) -> Iterator[FindingStatus]:
     yield from others.findings(draft, survey)
     yield from preflight_kubernetes.findings(draft, survey)
     yield from preflight_kafka.findings(draft, survey)
+    yield from disks.findings(draft, survey)
     yield from dynamic_settings.findings(draft.spec, survey)
 
 

@@ -46,6 +46,7 @@ from kraftbridge.models.survey import (
     ControllersDemand,
     Demand,
     Limit,
+    LogDir,
     LoginTrial,
     Quota,
     RefusedChange,
@@ -58,7 +59,7 @@ from kraftbridge.models.survey import (
 )
 from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.pods.credentials import CERTIFICATE_KEYS, listener_problems
-from kraftbridge.services.answers import Answer, Outcomes
+from kraftbridge.services.answers import Answer, Answers, Outcomes
 from kraftbridge.services.clients import (
     ClusterClients,
     controllers_zookeeper_identities,
@@ -196,6 +197,9 @@ SILENT_SECONDS: Final = 2.0
 CAPACITY_EVERY_SECONDS: Final = 30.0
 """All pods of a cluster are the largest answer that the operator asks for; every migration in preflight needs it."""
 
+LOG_DIRS_EVERY_SECONDS: Final = 15.0
+"""Brokers with many partitions answer with megabytes, and somebody may be mending what was found."""
+
 ACCEPTED_FOR_SECONDS: Final = 300.0
 """How long an accepted dry run holds while the object stays the same.
 The change itself goes through admission again."""
@@ -220,6 +224,7 @@ class Surveyor:
         self._outcomes = Outcomes(ACCEPTED_FOR_SECONDS, REFUSED_FOR_SECONDS)
         """Of each dry run, by a digest of its object."""
         self._logins = LoginTrials()
+        self._directories: Answers[str, Mapping[int, tuple[LogDir, ...] | Unobserved]] = Answers()
         self._claims = MigrationClaims(kubernetes, settings)
         self._rooms_lock = threading.Lock()
         """Held while the room is read, so that migrations do not read it at the same time.
@@ -251,6 +256,7 @@ class Surveyor:
             visibility=visibility,
             reassigning=unless_silent(clients.brokers.reassigning_partitions),
             brokers=brokers,
+            log_dirs=unless_silent(lambda: self._log_dirs(identity, clients)),
             listener_settings=_attempt(lambda: self._listener_settings(migration)),
             listener_problems=_attempt(lambda: self._listener_problems(migration)),
             demand=_attempt(
@@ -334,6 +340,10 @@ class Surveyor:
             ]
 
         return self._logins.failed(clients.brokers, values, znodes, Controllers(settings, secret, resolvable))
+
+    def _log_dirs(self, identity: Identity, clients: ClusterClients) -> Mapping[int, tuple[LogDir, ...] | Unobserved]:
+        """Return what is in the brokers' directories; their answers are as long as they have partitions."""
+        return self._directories.get(identity.uid, LOG_DIRS_EVERY_SECONDS, clients.brokers.log_dirs, clients.brokers)
 
     def _users(self, identity: Identity, clients: ClusterClients) -> ZooKeeperUsers:
         """Return who else uses ZooKeeper; pods of this migration (verification, rehearsal) are no others."""

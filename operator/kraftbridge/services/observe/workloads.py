@@ -31,6 +31,7 @@ from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import DOES_NOT_EXIST
+from kraftbridge.models.volumes import mounts_of
 from kraftbridge.phases.draft import Migration
 from kraftbridge.services.answers import Answers
 from kraftbridge.storage.ports import Object as Stored
@@ -341,6 +342,7 @@ def own_state(stateful_set: Object, pods: Sequence[Object], container: str) -> S
         pods=pods_of(stateful_set, pods),
         deleting="deletionTimestamp" in metadata,
         image=kafka.get("image", ""),
+        mounts=mounts_of(stateful_set, container),
         writes_to_zookeeper=writes_to_zookeeper(environment_of(kafka)),
         last_writer=last_writer(stateful_set),
         generation=metadata.get("generation", 0),

@@ -308,8 +308,9 @@ public final class DryStartAgent {
             Map<String, Object> found = new TreeMap<>();
             for (String name : listed.split("\n")) {
                 Map<String, Object> state = new TreeMap<>();
-                Path path = Paths.get(name);
+                Path path = Paths.get(name).toAbsolutePath().normalize();
                 state.put("exists", Files.isDirectory(path));
+                state.put("mount", mountPoint(path));
                 Properties properties = new Properties();
                 try (java.io.InputStream in = Files.newInputStream(path.resolve("meta.properties"))) {
                     properties.load(in);
@@ -321,9 +322,35 @@ public final class DryStartAgent {
                 } catch (IOException e) {
                     // a directory that is not formatted
                 }
-                found.put(name, state);
+                found.put(path.toString(), state);
             }
             return found;
+        }
+
+        /** Returns where the file system is mounted that a directory is on, or would be made on; empty if that cannot be told. */
+        private static String mountPoint(Path directory) {
+            try {
+                Path existing = directory;
+                while (!Files.exists(existing)) {
+                    existing = existing.getParent();
+                }
+                Path real = existing.toRealPath();
+                Path point = Paths.get("/");
+                for (String line : Files.readAllLines(Paths.get("/proc/self/mountinfo"))) {
+                    Path mounted = Paths.get(unescaped(line.split(" ")[4]));
+                    if (real.startsWith(mounted) && mounted.getNameCount() >= point.getNameCount()) {
+                        point = mounted;
+                    }
+                }
+                return point.toString();
+            } catch (IOException | RuntimeException e) {
+                return "";
+            }
+        }
+
+        /** Returns a path as the kernel means it: blanks and backslashes are octal in mountinfo (proc(5)). */
+        private static String unescaped(String path) {
+            return path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\");
         }
 
         /**
