@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -103,6 +103,26 @@ class RehearsalOptions:
     sample_limit: int = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class ScratchCluster:
+    """A migrated copy in dual-write, while its processes run."""
+
+    controller_port: int
+    cluster_id: str
+    registrations: Registrations
+
+
+@dataclass(frozen=True, slots=True)
+class Interlude:
+    """What is done in dual-write in place of the comparison, on a tree that is not the whole one."""
+
+    znodes: Callable[[Iterator[Znode]], Iterator[Znode]]
+    """Makes the copy's znodes of the dump's."""
+    act: Callable[[ScratchCluster], None]
+    session_milliseconds: int
+    """The controller accepts a broker's registration when the session of the one before has ended."""
+
+
 def rehearse(dump: Path, options: RehearsalOptions) -> RehearsalResult:
     """Rehearse the migration of a dumped tree on this machine, and end all processes afterwards.
 
@@ -141,6 +161,23 @@ def rehearse_with(processes: Processes, dump: Path, options: RehearsalOptions) -
     return rehearsal.result()
 
 
+def act_in_dual_write(processes: Processes, dump: Path, options: RehearsalOptions, interlude: Interlude) -> None:
+    """Migrate a copy of the tree and act while it is in dual-write; end all processes afterwards.
+
+    Raises
+    ------
+    RehearsalError
+        The copy did not reach dual-write.
+    """
+    rehearsal = _Rehearsal(dump.resolve(), options, options.work.resolve(), processes, interlude=interlude)
+    try:
+        rehearsal.run()
+        if rehearsal.ending is not Ending.DUAL_WRITE:
+            raise RehearsalError(f"the copy without topics did not reach dual-write: {rehearsal.result().reason}")
+    finally:
+        processes.close()
+
+
 @dataclass(slots=True)
 class _Rehearsal:
     dump: Path
@@ -159,6 +196,7 @@ class _Rehearsal:
     sync: TreeChanges = field(default_factory=TreeChanges)
     replaced: dict[str, str] = field(default_factory=dict)
     secrets: set[str] = field(default_factory=set)
+    interlude: Interlude | None = None
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
@@ -178,15 +216,17 @@ class _Rehearsal:
     def _run(self, closed_ports: tuple[int, ...]) -> None:
         writer = SnapshotWriter(closed_ports)
         with self._step("load"):
-            writer.take(self._noting_secrets(read_dump(self.dump, self.options.chroot)))
+            znodes = self._noting_secrets(read_dump(self.dump, self.options.chroot))
+            writer.take(znodes if self.interlude is None else self.interlude.znodes(znodes))
             self.tree = writer.size
             writer.write(self.work / "zookeeper" / "version-2")
         self.problems += writer.problems
         with self._step("start ZooKeeper"):
             zookeeper_port = self._start_zookeeper()
         port = free_port()
+        session = {} if self.interlude is None else {"session_milliseconds": self.interlude.session_milliseconds}
         settings, self.replaced = controller_properties(
-            self.options.settings, port, zookeeper_port, self.work / CONTROLLER, writer.brokers
+            self.options.settings, port, zookeeper_port, self.work / CONTROLLER, writer.brokers, **session
         )
         properties = self.work / "controller.properties"
         properties.write_text(settings)
@@ -218,9 +258,12 @@ class _Rehearsal:
                 missing = registrations.fenced(_UNFENCE_SECONDS)
                 if missing:
                     self.problems.append(f"registrations in place of brokers {sorted(missing)} stayed fenced")
+                if self.interlude is not None:
+                    self.interlude.act(ScratchCluster(port, writer.cluster_id, registrations))
         finally:
             registrations.close()
-        self._look_at_the_result(zookeeper_port)
+        if self.interlude is None:
+            self._look_at_the_result(zookeeper_port)
 
     def _noting_secrets(self, znodes: Iterable[Znode]) -> Iterator[Znode]:
         own = (value for name, value in self.options.settings.items() if is_secret_setting(name))
@@ -449,4 +492,4 @@ def _batch_size(copied: str | None) -> int | None:
     return _LARGE_BATCH
 
 
-__all__ = ["NODE_ID", "RehearsalOptions", "rehearse"]
+__all__ = ["NODE_ID", "Interlude", "RehearsalOptions", "ScratchCluster", "act_in_dual_write", "rehearse"]
