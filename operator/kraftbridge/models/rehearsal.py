@@ -207,6 +207,8 @@ class RehearsalResult(_Model):
     words: list[str] = Field(default_factory=list)
     """Warnings and errors in the controller's log, without repetitions."""
     sync: TreeChanges = Field(default_factory=TreeChanges)
+    mirror: list[Difference] = Field(default_factory=list)
+    """Entities of ZooKeeper after the sync that differ from the log: a verification in dual-write would find them."""
     copied: str | None = None
     """Kafka's own summary of the copy."""
     synced: str | None = None

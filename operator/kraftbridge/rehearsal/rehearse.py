@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,9 +27,9 @@ from kraftbridge.models.rehearsal import (
     TreeChanges,
     TreeSize,
 )
-from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.models.report import Difference, ZooKeeperAccess
 from kraftbridge.models.secrecy import is_secret_setting
-from kraftbridge.rehearsal.comparison import TreeComparison, changed_paths, compare_copy
+from kraftbridge.rehearsal.comparison import TreeComparison, changed_paths, compare_copy, compare_mirror
 from kraftbridge.rehearsal.controller_log import COPIED, SYNCED, VERSION, ControllerLog, without
 from kraftbridge.rehearsal.processes import (
     CONTROLLER,
@@ -79,6 +79,8 @@ _LARGE_BATCH: Final = 2000
 """With 20,000 partitions, the copy takes three quarters of the time of Kafka's 200 records (docs/rehearsal.md)."""
 _MANY_BATCHES: Final = 20
 _MUCH_WAITING: Final = 0.1
+_AFTER: Final = "after.jsonl.gz"
+"""Dump of the scratch ZooKeeper after the sync."""
 _SHORTEST_SECRET: Final = 4
 """A shorter value would hide parts of ordinary words."""
 
@@ -194,6 +196,7 @@ class _Rehearsal:
     controller_started: datetime | None = None
     comparison: TreeComparison | None = None
     sync: TreeChanges = field(default_factory=TreeChanges)
+    mirror: list[Difference] = field(default_factory=list)
     replaced: dict[str, str] = field(default_factory=dict)
     secrets: set[str] = field(default_factory=set)
     interlude: Interlude | None = None
@@ -336,7 +339,7 @@ class _Rehearsal:
 
     def _look_at_the_result(self, zookeeper_port: int) -> None:
         if self.ending in {Ending.DUAL_WRITE, Ending.STICKS}:
-            after = self.work / "after.jsonl.gz"
+            after = self.work / _AFTER
             with (
                 self._step("dump after"),
                 ZooKeeperReader(ZooKeeperAccess(connect=f"127.0.0.1:{zookeeper_port}")) as reader,
@@ -351,6 +354,7 @@ class _Rehearsal:
             with self._step("compare"):
                 secret = self.options.settings.get("password.encoder.secret")
                 self.comparison = compare_copy(self.dump, self.options.chroot, self.work / CONTROLLER, secret)
+                self.mirror = compare_mirror(self.work / _AFTER, self.work / CONTROLLER, secret)
 
     def result(self) -> RehearsalResult:
         log = self._written_log()
@@ -379,6 +383,7 @@ class _Rehearsal:
             problems=[without(self.secrets, problem) for problem in problems],
             words=words,
             sync=self.sync,
+            mirror=self.mirror[: self.options.sample_limit],
             copied=summaries.get(COPIED),
             synced=summaries.get(SYNCED),
             replaced_settings=self.replaced,
@@ -423,13 +428,16 @@ class _Rehearsal:
                 "Kafka reached dual-write without a copy: /migration says that one was made already",
             )
         if comparison.differences:
-            count = len(comparison.differences)
-            names = ", ".join(f"{found.kind} {found.key}".strip() for found in comparison.differences[:3])
-            subject = "entity is" if count == 1 else "entities are"
-            return RehearsalVerdict.LOSES, f"{count} {subject} lost or changed: {names}"
+            return (
+                RehearsalVerdict.LOSES,
+                f"{_counted(comparison.differences)} lost or changed: {_named(comparison.differences)}",
+            )
         deleted = sorted(set(comparison.unreadable) & set(self.sync.removed))
         if deleted:
             return RehearsalVerdict.LOSES, f"Kafka deletes {deleted[0]} from ZooKeeper and does not copy it"
+        if self.mirror:
+            words = "in ZooKeeper not as in the log that it mirrors, after the sync"
+            return RehearsalVerdict.LOSES, f"{_counted(self.mirror)} {words}: {_named(self.mirror)}"
         faults = self.log.faults() if self.log else []
         unknown = [*self.problems, *comparison.unreadable.values(), *faults]
         if unknown:
@@ -467,6 +475,14 @@ class _Rehearsal:
             minimum_batch_size=_batch_size(copied),
             measured_heap_bytes=used,
         )
+
+
+def _counted(differences: Sequence[Difference]) -> str:
+    return "1 entity is" if len(differences) == 1 else f"{len(differences)} entities are"
+
+
+def _named(differences: Sequence[Difference]) -> str:
+    return ", ".join(f"{found.kind} {found.key}".strip() for found in differences[:3])
 
 
 def _retries_that_mean_stuck(log: ControllerLog, seconds_without_progress: float) -> int:
