@@ -44,6 +44,7 @@ def test_a_sound_tree_works_and_says_what_the_takeover_will_cost(tmp_path: Path)
     assert "Works" in render_page(result)
     # Copied with the versions of the original's znodes, so there was nothing to write back.
     assert result.sync.changed == []
+    assert result.mirror == []
 
 
 @pytest.mark.parametrize("name", IN_CI)

@@ -126,9 +126,14 @@ class Ensemble:
 
 @contextmanager
 def zookeeper_ensemble(
-    *, servers: int = 1, version: str | None = None, settings: Mapping[str, str] | None = None, jaas: str | None = None
+    *,
+    servers: int = 1,
+    version: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    jaas: str | None = None,
+    started: bool = True,
 ) -> Iterator[Ensemble]:
-    """Give running servers.
+    """Give servers, running unless told otherwise: then a test puts data into their directories and starts them.
 
     Parameters
     ----------
@@ -144,7 +149,8 @@ def zookeeper_ensemble(
         (directory / "jaas.conf").write_text(jaas)
         ensemble.options.append(f"-Djava.security.auth.login.config={directory}/jaas.conf")
     try:
-        ensemble.start()
+        if started:
+            ensemble.start()
         yield ensemble
     finally:
         ensemble.close()

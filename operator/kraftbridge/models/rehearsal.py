@@ -157,6 +157,34 @@ MAXIMUM_PATHS: Final = 200
 """Bound of the lists in `TreeChanges`."""
 
 
+class UnheldSetting(_Model):
+    """A dynamic setting of a broker that is not in force after a start in KRaft mode."""
+
+    name: str
+    stored: str | None = None
+    """None for a secret."""
+    holds: str | None = None
+    """Value in force; None for a secret, and where there is none."""
+
+
+class BrokerRehearsal(_Model):
+    """What Kafka's own broker did with one pair of static and dynamic settings in KRaft mode."""
+
+    broker: int
+    """Id of the broker that was started."""
+    alike: list[int] = Field(default_factory=list)
+    """Other brokers with an equal pair."""
+    verdict: RehearsalVerdict
+    """`WORKS`: every dynamic setting is in force. `FAILS`: Kafka refused some, or did not start."""
+    reason: str
+    unheld: list[UnheldSetting] = Field(default_factory=list)
+    words: list[str] = Field(default_factory=list)
+    """Errors in the broker's log, without repetitions."""
+    replaced_settings: dict[str, str] = Field(default_factory=dict)
+    """Settings that the rehearsal had to replace, and why: what Kafka says of their real values stays unknown."""
+    seconds: float = 0.0
+
+
 class RehearsalResult(_Model):
     """Result of one rehearsal."""
 
@@ -179,10 +207,14 @@ class RehearsalResult(_Model):
     words: list[str] = Field(default_factory=list)
     """Warnings and errors in the controller's log, without repetitions."""
     sync: TreeChanges = Field(default_factory=TreeChanges)
+    mirror: list[Difference] = Field(default_factory=list)
+    """Entities of ZooKeeper after the sync that differ from the log: a verification in dual-write would find them."""
     copied: str | None = None
     """Kafka's own summary of the copy."""
     synced: str | None = None
     """Kafka's own summary of the sync."""
+    brokers: list[BrokerRehearsal] = Field(default_factory=list)
+    """Brokers that were started in KRaft mode, if their settings were given."""
     replaced_settings: dict[str, str] = Field(default_factory=dict)
     """Settings of the real controllers that the rehearsal had to replace, and why; values are not shown."""
     kafka_version: str = ""

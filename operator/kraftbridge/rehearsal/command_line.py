@@ -14,6 +14,7 @@ import javaproperties
 
 from kraftbridge.exceptions import MetadataError, RehearsalError
 from kraftbridge.models.rehearsal import RehearsalResult, RehearsalVerdict
+from kraftbridge.rehearsal.brokers import AGENT, BrokerOptions, planned
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
 
 logger = logging.getLogger("kraftbridge.rehearsal")
@@ -30,29 +31,40 @@ EXIT_CODES = {
     RehearsalVerdict.UNKNOWN: 2,
 }
 EXIT_BAD_INPUT = 2
+_OF_ONE_BROKER = re.compile(r"([0-9]{1,9})=(.+)")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 0 `Works`, 1 `Fails` or `Loses`, 2 `Unknown` or bad input."""
+def main(arguments: Sequence[str] | None = None, *, not_isolated: str = "the process shares its network") -> int:
+    """Run the command and return its exit code: 0 `Works`, 1 `Fails` or `Loses`, 2 `Unknown` or bad input.
+
+    Parameters
+    ----------
+    not_isolated
+        Reason why the processes of the rehearsal could reach more than this machine; empty if they cannot.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     options = _parser().parse_args(arguments)
+    if not_isolated:
+        logger.warning("not isolated from the network (%s): replaced addresses alone keep Kafka here", not_isolated)
     try:
         settings = _settings(options)
+        brokers = _broker_properties(options.broker_properties)
         with tempfile.TemporaryDirectory(prefix="kraftbridge-rehearsal-") as scratch:
-            result = rehearse(
-                options.zookeeper,
-                RehearsalOptions(
-                    kafka_home=options.kafka_home,
-                    work=options.work or Path(scratch) / "work",
-                    chroot=options.chroot,
-                    settings=settings,
-                    release_version=options.release_version,
-                    heap_bytes=options.heap,
-                    zookeeper_heap_bytes=options.zookeeper_heap,
-                    timeout_seconds=options.timeout,
-                ),
+            rehearsal = RehearsalOptions(
+                kafka_home=options.kafka_home,
+                work=options.work or Path(scratch) / "work",
+                chroot=options.chroot,
+                settings=settings,
+                release_version=options.release_version,
+                heap_bytes=options.heap,
+                zookeeper_heap_bytes=options.zookeeper_heap,
+                timeout_seconds=options.timeout,
             )
+            plan = planned(options.zookeeper, rehearsal, BrokerOptions(brokers, options.agent)) if brokers else None
+            result = rehearse(options.zookeeper, rehearsal)
+            if plan is not None:
+                result = plan.run(result)
     except (RehearsalError, MetadataError, OSError) as error:
         logger.error("%s", error)  # noqa: TRY400 - expected; the message says all
         return EXIT_BAD_INPUT
@@ -92,6 +104,20 @@ def _parser() -> argparse.ArgumentParser:
         help="setting of the real controllers; a value @FILE is read from a file",
     )
     parser.add_argument("--properties", type=Path, metavar="FILE", help="the real controllers' server.properties")
+    parser.add_argument(
+        "--broker-properties",
+        action="append",
+        default=[],
+        metavar="[ID=]FILE",
+        help="also start a broker in KRaft mode, with this server.properties; once, or once for each broker id",
+    )
+    parser.add_argument(
+        "--agent",
+        type=Path,
+        default=AGENT,
+        metavar="JAR",
+        help="what agent/build.sh makes; reads the settings in force of such a broker",
+    )
     parser.add_argument("--release-version", default="3.9", help="the brokers' inter.broker.protocol.version")
     parser.add_argument("--heap", type=_bytes, default="1g", metavar="SIZE", help="heap of the controller (1g)")
     parser.add_argument(
@@ -124,6 +150,18 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
     return settings
 
 
+def _broker_properties(texts: Sequence[str]) -> dict[int | None, dict[str, str]]:
+    found: dict[int | None, dict[str, str]] = {}
+    for text in texts:
+        match = _OF_ONE_BROKER.fullmatch(text)
+        broker = None if match is None else int(match[1])
+        file = text if match is None else match[2]
+        if broker in found:
+            raise RehearsalError(f"--broker-properties {text}: given twice for the same brokers")
+        found[broker] = javaproperties.loads(Path(file).read_text(encoding="utf-8"))
+    return found
+
+
 def _write(result: RehearsalResult, options: argparse.Namespace) -> None:
     if options.json is not None:
         options.json.write_text(result.to_json(indent=2) + "\n", encoding="utf-8")
@@ -145,3 +183,8 @@ def _lines(result: RehearsalResult) -> Iterator[str]:
     for mend in result.mends:
         yield f"{mend.code} {mend.znode}: {mend.problem}"
         yield f"    {mend.command}"
+    for broker in result.brokers:
+        ids = ", ".join(map(str, [broker.broker, *broker.alike]))
+        yield f"broker {ids} in KRaft mode: {broker.verdict}: {broker.reason}"
+        for setting, why in broker.replaced_settings.items():
+            yield f"    {setting} was replaced: {why}"

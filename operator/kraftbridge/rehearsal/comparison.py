@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from kraftbridge.exceptions import UndecodableZnodeError
 from kraftbridge.metadata.copying import NOT_COPIED, copied_entities, copy_span
 from kraftbridge.metadata.entities import Form, Secrets
 from kraftbridge.metadata.log.entities import log_entities
@@ -18,7 +19,7 @@ from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.metadata.zookeeper.reader import read_dump
 from kraftbridge.metadata.zookeeper.tree import DumpReading
-from kraftbridge.metadata.zookeeper.znodes import ZOOKEEPERS_OWN, is_below
+from kraftbridge.metadata.zookeeper.znodes import ZOOKEEPERS_OWN, is_below, mirrored_offset
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import Difference
 from kraftbridge.verification.compare.places import copy_of
@@ -78,6 +79,41 @@ def compare_copy(dump: Path, chroot: str, log_directory: Path, encoder_secret: s
     result.differences += [_difference(kind, key, value, None) for (kind, key), value in expected.items()]
     result.differences.sort(key=lambda entity_difference: (entity_difference.kind, entity_difference.key))
     return result
+
+
+def compare_mirror(after: Path, log_directory: Path, encoder_secret: str | None) -> list[Difference]:
+    """Return where ZooKeeper after the sync differs from the log that it mirrors.
+
+    The verification in dual-write makes the same comparison (profile ``dual-write``).
+
+    Parameters
+    ----------
+    after
+        Dump of the scratch ZooKeeper in dual-write (without chroot).
+
+    Raises
+    ------
+    MetadataError
+        The dump or the log cannot be read, or `/migration` names no offset.
+    """
+    secrets = Secrets(random_bytes.token_bytes(32), compare_passwords=encoder_secret is not None)
+    reading = DumpReading(secrets, encoder_secret)
+    reading.take(read_dump(after, ""))
+    if reading.migration is None:
+        raise UndecodableZnodeError("/migration is not readable after the sync")
+    mirrored = {entity.identity: entity.value for entity in reading.entities()}
+    image = LogReplay(LocalLogFiles(log_directory)).advance(mirrored_offset(reading.migration))
+    differences = []
+    for entity in log_entities(image, Form.MIRRORED, secrets):
+        value = mirrored.pop(entity.identity, None)
+        # A producer-id block of an earlier KRaft controller has two correct forms.
+        correct = {value, reading.alternatives.get(entity.identity)}
+        if entity.kind not in NOT_COPIED and entity.value not in correct:
+            differences.append(_difference(entity.kind, entity.key, value, entity.value))
+    for (kind, key), value in mirrored.items():
+        if kind not in NOT_COPIED:
+            differences.append(_difference(kind, key, value, None))
+    return sorted(differences, key=lambda found: (found.kind, found.key))
 
 
 def _difference(kind: EntityKind, key: str, zookeeper: str | None, log: str | None) -> Difference:

@@ -208,8 +208,8 @@ def _tell(result: RehearsalResult) -> None:
 def lines(result: RehearsalResult, limit: int = _MAXIMUM_CHARACTERS) -> list[str]:
     """Return the log lines with the result and, if it fits, the page. Long lists are halved until the result fits."""
     packed = _packed(result.to_json())
-    while len(packed) > limit and any((result.differences, result.words, result.mends)):
-        lists = {name: getattr(result, name) for name in ("differences", "words", "mends", "problems")}
+    while len(packed) > limit and any((result.differences, result.mirror, result.words, result.mends)):
+        lists = {name: getattr(result, name) for name in ("differences", "mirror", "words", "mends", "problems")}
         result = result.model_copy(update={name: items[: len(items) // 2] for name, items in lists.items()})
         packed = _packed(result.to_json())
     page = _packed(render_page(result))

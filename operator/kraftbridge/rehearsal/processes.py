@@ -74,6 +74,8 @@ class LocalProcesses:
     work: Path
     """Configurations, data and output."""
     java: str = ""
+    further_jar: Path | None = None
+    """Last on the class path."""
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -114,7 +116,8 @@ class LocalProcesses:
 
     def _java_command(self, name: str, heap_bytes: int, arguments: Sequence[str]) -> list[str]:
         options = [heap_option(heap_bytes), *jvm_options(name, self.work), log4j_option(self.work)]
-        return [self.java, *options, "-cp", f"{self.libraries}/*", *arguments]
+        jars = [f"{self.libraries}/*", *([] if self.further_jar is None else [str(self.further_jar)])]
+        return [self.java, *options, "-cp", os.pathsep.join(jars), *arguments]
 
     def exit_code(self, name: str) -> int | None:
         """Return the exit code of a process; None while it runs."""

@@ -144,7 +144,7 @@ class Registrations:
                 self._stop.wait(_HEARTBEAT_PERIOD_SECONDS)
 
     def _beat_once(self, connection: Connection) -> None:
-        for identity, epoch in self._epochs.items():
+        for identity, epoch in list(self._epochs.items()):
             answer = connection.call(
                 BrokerHeartbeatRequest,
                 _REQUEST_SECONDS,
@@ -157,6 +157,10 @@ class Registrations:
             )
             if not answer.error_code and not answer.is_fenced:
                 self.unfenced.add(identity)
+
+    def leave(self, identity: int) -> None:
+        """Send no further heartbeats for a broker: a real one may register when the session has ended."""
+        self._epochs.pop(identity, None)
 
     def fenced(self, seconds: float) -> set[int]:
         """Return the brokers that the controller has not unfenced; waits up to so many seconds until there is none."""

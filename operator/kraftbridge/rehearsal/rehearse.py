@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,9 +27,9 @@ from kraftbridge.models.rehearsal import (
     TreeChanges,
     TreeSize,
 )
-from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.models.report import Difference, ZooKeeperAccess
 from kraftbridge.models.secrecy import is_secret_setting
-from kraftbridge.rehearsal.comparison import TreeComparison, changed_paths, compare_copy
+from kraftbridge.rehearsal.comparison import TreeComparison, changed_paths, compare_copy, compare_mirror
 from kraftbridge.rehearsal.controller_log import COPIED, SYNCED, VERSION, ControllerLog, without
 from kraftbridge.rehearsal.processes import (
     CONTROLLER,
@@ -79,6 +79,8 @@ _LARGE_BATCH: Final = 2000
 """With 20,000 partitions, the copy takes three quarters of the time of Kafka's 200 records (docs/rehearsal.md)."""
 _MANY_BATCHES: Final = 20
 _MUCH_WAITING: Final = 0.1
+_AFTER: Final = "after.jsonl.gz"
+"""Dump of the scratch ZooKeeper after the sync."""
 _SHORTEST_SECRET: Final = 4
 """A shorter value would hide parts of ordinary words."""
 
@@ -101,6 +103,26 @@ class RehearsalOptions:
     timeout_seconds: float | None = None
     """Time limit of the migration, from the registration of the brokers. None derives it from the size of the tree."""
     sample_limit: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchCluster:
+    """A migrated copy in dual-write, while its processes run."""
+
+    controller_port: int
+    cluster_id: str
+    registrations: Registrations
+
+
+@dataclass(frozen=True, slots=True)
+class Interlude:
+    """What is done in dual-write in place of the comparison, on a tree that is not the whole one."""
+
+    znodes: Callable[[Iterator[Znode]], Iterator[Znode]]
+    """Makes the copy's znodes of the dump's."""
+    act: Callable[[ScratchCluster], None]
+    session_milliseconds: int
+    """The controller accepts a broker's registration when the session of the one before has ended."""
 
 
 def rehearse(dump: Path, options: RehearsalOptions) -> RehearsalResult:
@@ -141,6 +163,23 @@ def rehearse_with(processes: Processes, dump: Path, options: RehearsalOptions) -
     return rehearsal.result()
 
 
+def act_in_dual_write(processes: Processes, dump: Path, options: RehearsalOptions, interlude: Interlude) -> None:
+    """Migrate a copy of the tree and act while it is in dual-write; end all processes afterwards.
+
+    Raises
+    ------
+    RehearsalError
+        The copy did not reach dual-write.
+    """
+    rehearsal = _Rehearsal(dump.resolve(), options, options.work.resolve(), processes, interlude=interlude)
+    try:
+        rehearsal.run()
+        if rehearsal.ending is not Ending.DUAL_WRITE:
+            raise RehearsalError(f"the copy without topics did not reach dual-write: {rehearsal.result().reason}")
+    finally:
+        processes.close()
+
+
 @dataclass(slots=True)
 class _Rehearsal:
     dump: Path
@@ -157,8 +196,10 @@ class _Rehearsal:
     controller_started: datetime | None = None
     comparison: TreeComparison | None = None
     sync: TreeChanges = field(default_factory=TreeChanges)
+    mirror: list[Difference] = field(default_factory=list)
     replaced: dict[str, str] = field(default_factory=dict)
     secrets: set[str] = field(default_factory=set)
+    interlude: Interlude | None = None
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
@@ -178,15 +219,17 @@ class _Rehearsal:
     def _run(self, closed_ports: tuple[int, ...]) -> None:
         writer = SnapshotWriter(closed_ports)
         with self._step("load"):
-            writer.take(self._noting_secrets(read_dump(self.dump, self.options.chroot)))
+            znodes = self._noting_secrets(read_dump(self.dump, self.options.chroot))
+            writer.take(znodes if self.interlude is None else self.interlude.znodes(znodes))
             self.tree = writer.size
             writer.write(self.work / "zookeeper" / "version-2")
         self.problems += writer.problems
         with self._step("start ZooKeeper"):
             zookeeper_port = self._start_zookeeper()
         port = free_port()
+        session = {} if self.interlude is None else {"session_milliseconds": self.interlude.session_milliseconds}
         settings, self.replaced = controller_properties(
-            self.options.settings, port, zookeeper_port, self.work / CONTROLLER, writer.brokers
+            self.options.settings, port, zookeeper_port, self.work / CONTROLLER, writer.brokers, **session
         )
         properties = self.work / "controller.properties"
         properties.write_text(settings)
@@ -218,9 +261,12 @@ class _Rehearsal:
                 missing = registrations.fenced(_UNFENCE_SECONDS)
                 if missing:
                     self.problems.append(f"registrations in place of brokers {sorted(missing)} stayed fenced")
+                if self.interlude is not None:
+                    self.interlude.act(ScratchCluster(port, writer.cluster_id, registrations))
         finally:
             registrations.close()
-        self._look_at_the_result(zookeeper_port)
+        if self.interlude is None:
+            self._look_at_the_result(zookeeper_port)
 
     def _noting_secrets(self, znodes: Iterable[Znode]) -> Iterator[Znode]:
         own = (value for name, value in self.options.settings.items() if is_secret_setting(name))
@@ -293,7 +339,7 @@ class _Rehearsal:
 
     def _look_at_the_result(self, zookeeper_port: int) -> None:
         if self.ending in {Ending.DUAL_WRITE, Ending.STICKS}:
-            after = self.work / "after.jsonl.gz"
+            after = self.work / _AFTER
             with (
                 self._step("dump after"),
                 ZooKeeperReader(ZooKeeperAccess(connect=f"127.0.0.1:{zookeeper_port}")) as reader,
@@ -308,6 +354,7 @@ class _Rehearsal:
             with self._step("compare"):
                 secret = self.options.settings.get("password.encoder.secret")
                 self.comparison = compare_copy(self.dump, self.options.chroot, self.work / CONTROLLER, secret)
+                self.mirror = compare_mirror(self.work / _AFTER, self.work / CONTROLLER, secret)
 
     def result(self) -> RehearsalResult:
         log = self._written_log()
@@ -336,6 +383,7 @@ class _Rehearsal:
             problems=[without(self.secrets, problem) for problem in problems],
             words=words,
             sync=self.sync,
+            mirror=self.mirror[: self.options.sample_limit],
             copied=summaries.get(COPIED),
             synced=summaries.get(SYNCED),
             replaced_settings=self.replaced,
@@ -380,13 +428,16 @@ class _Rehearsal:
                 "Kafka reached dual-write without a copy: /migration says that one was made already",
             )
         if comparison.differences:
-            count = len(comparison.differences)
-            names = ", ".join(f"{found.kind} {found.key}".strip() for found in comparison.differences[:3])
-            subject = "entity is" if count == 1 else "entities are"
-            return RehearsalVerdict.LOSES, f"{count} {subject} lost or changed: {names}"
+            return (
+                RehearsalVerdict.LOSES,
+                f"{_counted(comparison.differences)} lost or changed: {_named(comparison.differences)}",
+            )
         deleted = sorted(set(comparison.unreadable) & set(self.sync.removed))
         if deleted:
             return RehearsalVerdict.LOSES, f"Kafka deletes {deleted[0]} from ZooKeeper and does not copy it"
+        if self.mirror:
+            words = "in ZooKeeper not as in the log that it mirrors, after the sync"
+            return RehearsalVerdict.LOSES, f"{_counted(self.mirror)} {words}: {_named(self.mirror)}"
         faults = self.log.faults() if self.log else []
         unknown = [*self.problems, *comparison.unreadable.values(), *faults]
         if unknown:
@@ -426,6 +477,14 @@ class _Rehearsal:
         )
 
 
+def _counted(differences: Sequence[Difference]) -> str:
+    return "1 entity is" if len(differences) == 1 else f"{len(differences)} entities are"
+
+
+def _named(differences: Sequence[Difference]) -> str:
+    return ", ".join(f"{found.kind} {found.key}".strip() for found in differences[:3])
+
+
 def _retries_that_mean_stuck(log: ControllerLog, seconds_without_progress: float) -> int:
     if Stage.CLAIMED not in log.stages and seconds_without_progress >= _LONG_WITHOUT_PROGRESS_SECONDS:
         return _REPETITIONS_THAT_MEAN_STUCK
@@ -449,4 +508,4 @@ def _batch_size(copied: str | None) -> int | None:
     return _LARGE_BATCH
 
 
-__all__ = ["NODE_ID", "RehearsalOptions", "rehearse"]
+__all__ = ["NODE_ID", "Interlude", "RehearsalOptions", "ScratchCluster", "act_in_dual_write", "rehearse"]

@@ -49,6 +49,7 @@ def controller_properties(
     zookeeper_port: int,
     log_directory: Path,
     brokers: Sequence[BrokerRegistration],
+    session_milliseconds: int = 3_600_000,
 ) -> tuple[str, dict[str, str]]:
     """Return the scratch controller's properties file, and the replaced settings with reasons."""
     names = list(dict.fromkeys(listener.name for broker in brokers for listener in broker.listeners))
@@ -67,7 +68,7 @@ def controller_properties(
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in dict.fromkeys([_LISTENER, *names])),
         "zookeeper.metadata.migration.enable": "true",
         "zookeeper.connect": f"127.0.0.1:{zookeeper_port}",
-        "broker.session.timeout.ms": "3600000",
+        "broker.session.timeout.ms": str(session_milliseconds),
     }
     if settings.get("authorizer.class.name"):
         own["super.users"] = ";".join(user for user in (settings.get("super.users", ""), _ANONYMOUS) if user)

@@ -2,6 +2,10 @@
 
 A snapshot is necessary because znodes that a client creates all have version 0,
 and Kafka copies a state znode's version as the partition's epoch (``ZkPartitionMigrationClient``, KIP-866).
+The name of a sequential znode that Kafka creates ends with the number of children that its folder ever had,
+so that number is copied as well.
+The copy has no ACLs and no ephemeral znodes, and its ctime and mtime are 0: of Kafka, only ZooKeeper-mode brokers
+act on these (``ZkNodeChangeNotificationListener``, ``KafkaZkClient.CheckedEphemeral``).
 Format: ``FileSnap`` and ``DataTree.serialize`` of ZooKeeper 3.8.
 """
 
@@ -34,6 +38,10 @@ _OPEN_TO_ALL: Final = -1
 _BROKER = re.compile(r"/brokers/ids/(\d+)")
 _TOPIC = re.compile(r"/brokers/topics/[^/]*")
 _STATE = re.compile(r"/brokers/topics/[^/]+/partitions/\d+/state")
+_SEQUENTIAL: Final = re.compile(r"[0-9]{10}$")
+"""End of a sequential znode's name (``PrepRequestProcessor``: ``%010d``)."""
+_CVERSION: Final = slice(-24, -20)
+"""Place of ``cversion`` in a serialized znode, before aversion, ephemeralOwner and pzxid."""
 _REDACTED: Final = b"sha256:"
 
 
@@ -77,6 +85,11 @@ class SnapshotWriter:
     topics: int = 0
     problems: list[str] = field(default_factory=list)
     _levels: list[dict[str, bytes]] = field(default_factory=list)
+    _following: dict[str, int] = field(default_factory=dict)
+    """Number above the highest one of a folder's sequential znodes, by folder.
+
+    Some may be younger than the reading of the folder.
+    """
     _last_zxid: int = 0
 
     def take(self, znodes: Iterable[Znode]) -> None:
@@ -139,7 +152,17 @@ class SnapshotWriter:
         if path in level:
             raise RehearsalError(f"the dump holds {path} more than once")
         level[path] = _serialized(znode)
+        self._note_number(path)
         self._last_zxid = max(self._last_zxid, znode.created_zxid, znode.modified_zxid)
+
+    def _note_number(self, path: str) -> None:
+        match = _SEQUENTIAL.search(path)
+        folder = path.rpartition("/")[0]
+        if match is None or not folder:
+            return
+        following = int(match[0]) + 1
+        if self._following.get(folder, 0) < following <= MAXIMUM_INT32:
+            self._following[folder] = following
 
     @property
     def size(self) -> TreeSize:
@@ -157,6 +180,7 @@ class SnapshotWriter:
         for path in _OWN:
             self._add(Znode(path, b""))
         self._add_parents()
+        self._raise_counters()
         checksum = 1
         with (folder / f"snapshot.{self._last_zxid + 1:x}").open("wb") as file:
             for part in self._parts():
@@ -173,6 +197,14 @@ class SnapshotWriter:
                 parent = path.rpartition("/")[0]
                 if parent not in above:
                     above[parent] = _serialized(Znode(parent, None))
+
+    def _raise_counters(self) -> None:
+        """Let no folder give its next sequential znode the name of one that exists."""
+        for folder, following in self._following.items():
+            level = self._levels[folder.count("/") - 1]
+            content = level[folder]
+            counter = max(following, *struct.unpack(">i", content[_CVERSION]))
+            level[folder] = content[: _CVERSION.start] + struct.pack(">i", counter) + content[_CVERSION.stop :]
 
     def _parts(self) -> Iterator[bytes]:
         yield struct.pack(">iiqii", _MAGIC, _FORMAT, -1, 0, 0)  # no sessions, no ACL lists
@@ -192,9 +224,20 @@ def _serialized(znode: Znode) -> bytes:
     modified = znode.modified_zxid
     # ACL; then czxid, mzxid, ctime, mtime, version, cversion, aversion, ephemeralOwner, pzxid (`StatPersisted`)
     stat = struct.pack(
-        ">qqqqqiiiqq", _OPEN_TO_ALL, created, modified, 0, 0, znode.version, znode.children, 0, 0, modified
+        ">qqqqqiiiqq", _OPEN_TO_ALL, created, modified, 0, 0, znode.version, _children_created(znode), 0, 0, modified
     )
     return _text(znode.path.encode()) + data + stat
+
+
+def _children_created(znode: Znode) -> int:
+    """Return how many children a znode has ever had: the number of its next sequential child.
+
+    That is ``StatPersisted.cversion`` (``PrepRequestProcessor``).
+    What a server reports is twice this number less the children that are there, as an int (``DataNode.copyStat``).
+    """
+    if znode.cversion is None:
+        return znode.children
+    return (znode.cversion + znode.children) % (1 << 32) // 2
 
 
 def secrets_in(znode: Znode) -> Iterator[str]:

@@ -36,6 +36,22 @@ def znodes() -> list[Znode]:
     ]
 
 
+def counters(path: Path) -> dict[str, int]:
+    """Return `StatPersisted.cversion` of each znode of a snapshot: the number of its next sequential child."""
+    data = path.read_bytes()
+    position, found = 24, {}
+    while True:
+        (length,) = struct.unpack_from(">i", data, position)
+        name = data[position + 4 : position + 4 + length].decode()
+        position += 4 + length
+        if name == "/":
+            return found
+        (length,) = struct.unpack_from(">i", data, position)
+        position += 4 + max(0, length)
+        found[name] = struct.unpack_from(">qqqqqiiiqq", data, position)[6]
+        position += struct.calcsize(">qqqqqiiiqq")
+
+
 def read_back(path: Path) -> dict[str, tuple[bytes | None, int, int]]:
     data = path.read_bytes()
     end = len(data) - 13
@@ -131,6 +147,46 @@ def test_only_what_is_below_a_folder_of_kafkas_own_is_no_change_of_the_tree(
     write_dump(iter([common, Znode(f"{folder}/new", b"1")]), after, "")
     expected = ([f"{folder}/gone"], [f"{folder}/new"], []) if ours else ([], [], [])
     assert changed_paths(before, "", after) == expected
+
+
+CHANGES = "/config/changes"
+
+
+def notifications(numbers: range, prefix: str = "/config/changes/config_change_") -> list[Znode]:
+    return [Znode(f"{prefix}{number:010d}", b"{}") for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("written", "numbers", "following"),
+    [
+        (Znode(CHANGES, None, children=37, cversion=2 * 58 - 37), range(21, 58), 58),
+        (Znode(CHANGES, None, children=0, cversion=2 * 58), range(0), 58),
+        (Znode(CHANGES, None, children=37), range(21, 58), 58),
+        (Znode(CHANGES, None, children=5, cversion=2 * 58 - 5), range(57, 62), 62),  # made while the dump was written
+        (Znode(CHANGES, None, children=2, cversion=-(2**31)), range(0), 2**30 + 1),  # the sum overflows in ZooKeeper
+        (Znode(CHANGES, None, children=0, cversion=-2), range(0), 2**31 - 1),
+        (Znode(CHANGES, None, children=1, cversion=2 * 2**31 - 3), [2**31 - 2], 2**31 - 1),
+        (None, range(21, 58), 58),
+    ],
+)
+def test_the_next_sequential_child_gets_the_number_that_zookeeper_would_give_it(
+    written: Znode | None, numbers: range, following: int, tmp_path: Path
+) -> None:
+    """``DataNode.copyStat`` reports twice the number of children ever created, less those that are there."""
+    writer = SnapshotWriter(PORTS)
+    writer.take([*znodes(), *filter(None, [written]), *notifications(numbers)])
+    writer.write(tmp_path)
+    assert counters(next(tmp_path.iterdir()))[CHANGES] == following
+
+
+@pytest.mark.parametrize("name", ["orders-9999999999", "orders-2147483647", "orders-12345678901", "2026112612"])
+def test_a_topic_whose_name_ends_in_digits_breaks_no_snapshot(name: str, tmp_path: Path) -> None:
+    writer = SnapshotWriter(PORTS)
+    writer.take(
+        [*znodes(), Znode("/brokers/topics", None, children=2, cversion=2), Znode(f"/brokers/topics/{name}", b"{}")]
+    )
+    writer.write(tmp_path)
+    assert 2 <= counters(next(tmp_path.iterdir()))["/brokers/topics"] < 2**31
 
 
 def test_what_the_dump_could_not_read_is_a_problem() -> None:

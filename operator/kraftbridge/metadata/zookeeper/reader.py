@@ -349,7 +349,7 @@ class ZooKeeperReader:
             level = self._read_level(paths)
             present = Counter(member.path.rpartition("/")[0] or "/" for member in level)
             for parent in parents:
-                yield parent if parent.problem else replace(parent, children=present[parent.path])
+                yield parent if parent.problem else _with_children(parent, present[parent.path])
             paths = self._list_level(level)
             parents = level
 
@@ -382,7 +382,20 @@ class ZooKeeperReader:
 def znode(path: str, result: Data) -> Znode:
     """Return a read result as a znode."""
     stat = result.stat
-    return Znode(path, result.data, stat[4], stat[0], stat[1], stat[7], stat[9])
+    return Znode(path, result.data, stat[4], stat[0], stat[1], stat[7], stat[9], stat[5])
+
+
+def _with_children(parent: Znode, count: int) -> Znode:
+    """Return a znode with another number of children, as if some that were created had been deleted or not.
+
+    ZooKeeper reports twice the number of children that were ever created, less those that are there
+    (``DataNode.copyStat``).
+    """
+    return replace(parent, children=count, cversion=_int32((parent.cversion or 0) + parent.children - count))
+
+
+def _int32(value: int) -> int:
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def split_connect(connect: str) -> tuple[str, str]:
@@ -492,7 +505,9 @@ def _znode(row: Any) -> Znode:
         raise ValueError(f"path {path!r} is not absolute")
     data = None if text is None else _bytes(text, row.get("enc", "utf8"))
     numbers = {attribute: int(row.get(name) or 0) for name, attribute in _NUMBERS.items()}
-    return Znode(path, data, problem=None if problem is None else str(problem), **numbers)
+    reported = row.get("cversion")
+    cversion = None if reported is None else int(reported)
+    return Znode(path, data, cversion=cversion, problem=None if problem is None else str(problem), **numbers)
 
 
 def _bytes(text: Any, encoding: Any) -> bytes:
@@ -519,8 +534,10 @@ def write_dump(znodes: Iterable[Znode], path: Path, chroot: str, *, redact: bool
         for znode in znodes:
             data = redacted_data(znode.path, znode.data) if redact else znode.data
             text, encoding = _text(data)
-            row = {"path": absolute_path(prefix, znode.path), "data": text, "enc": encoding}
+            row: dict[str, Any] = {"path": absolute_path(prefix, znode.path), "data": text, "enc": encoding}
             row |= {name: getattr(znode, attribute) for name, attribute in _NUMBERS.items()}
+            if znode.cversion is not None:
+                row["cversion"] = znode.cversion
             if znode.problem is not None:
                 row["problem"] = znode.problem
             file.write(json.dumps(row, ensure_ascii=False, separators=(", ", ": ")) + "\n")

@@ -57,6 +57,8 @@ class Znode:
     modified_zxid: int = 0
     ephemeral_owner: int = 0
     children: int = 0
+    cversion: int | None = None
+    """As ZooKeeper reports it beside this number of children; None in a dump of an earlier release."""
     problem: str | None = None
     """The reason why this znode, and with it everything below, could not be read or listed."""
 

@@ -29,7 +29,9 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
         case RehearsalVerdict.LOSES:
             for loss in record.losses:
                 yield finding(Code.REHEARSAL_LOSES, loss.entity, what=loss.what, mend=_mend(record))
-            if record.differing > len(record.losses) or not record.losses:
+            if not record.losses:
+                yield finding(Code.REHEARSAL_LOSES, "rehearsal", what=record.reason, mend=_mend(record))
+            elif record.differing > len(record.losses):
                 more = f"{record.reason}; {len(record.losses)} of {record.differing} are findings of their own"
                 yield finding(Code.REHEARSAL_LOSES, "rehearsal", what=more, mend=_mend(record))
         case RehearsalVerdict.UNKNOWN:

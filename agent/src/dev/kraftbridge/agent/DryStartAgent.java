@@ -165,7 +165,7 @@ public final class DryStartAgent {
     }
 
     /** What is reported of this pod's JVMs. */
-    private static final class Report {
+    static final class Report {
         private final Path directory;
         private final byte[] salt;
         private final ClassLoader loader = ClassLoader.getSystemClassLoader();
@@ -269,6 +269,43 @@ public final class DryStartAgent {
                 settings.put(name, shown(spelled == null ? null : spelled.toString(), sensitive));
             }
             return settings;
+        }
+
+        /** Returns the value in force of every setting, with its type; those included that only listeners or plugins read. */
+        Map<String, Object> effective(Class<?> type, Object config) throws ReflectiveOperationException {
+            Map<?, ?> given = (Map<?, ?>) type.getMethod("originals").invoke(config);
+            Map<?, ?> values = (Map<?, ?>) type.getMethod("values").invoke(config);
+            Class<?> option = Class.forName("scala.Option", true, loader);
+            Class<?> valueType = Class.forName("org.apache.kafka.common.config.ConfigDef$Type", true, loader);
+            Class<?> definition = Class.forName("org.apache.kafka.common.config.ConfigDef", true, loader);
+            Map<String, Object> settings = new TreeMap<>();
+            for (Map.Entry<?, ?> entry : given.entrySet()) {
+                String name = String.valueOf(entry.getKey());
+                Object found = type.getMethod("configType", String.class).invoke(null, name);
+                boolean sensitive = (Boolean) type.getMethod("maybeSensitive", option).invoke(null, found);
+                settings.put(name, typed(shown(String.valueOf(entry.getValue()), sensitive), option, found));
+            }
+            for (Map.Entry<?, ?> entry : values.entrySet()) {
+                String name = String.valueOf(entry.getKey());
+                Object found = type.getMethod("configType", String.class).invoke(null, name);
+                boolean sensitive = (Boolean) type.getMethod("maybeSensitive", option).invoke(null, found);
+                if (!sensitive) {
+                    Object spelled = definition.getMethod("convertToString", Object.class, valueType)
+                            .invoke(null, entry.getValue(), option.getMethod("get").invoke(found));
+                    settings.put(name, typed(shown(spelled == null ? null : spelled.toString(), false), option, found));
+                } else if (!given.containsKey(name)) {
+                    settings.put(name, typed(shown(null, true), option, found));
+                }
+            }
+            return settings;
+        }
+
+        private static Map<String, Object> typed(Map<String, Object> shown, Class<?> option, Object found) throws ReflectiveOperationException {
+            Map<String, Object> typed = new TreeMap<>(shown);
+            if (Boolean.TRUE.equals(option.getMethod("isDefined").invoke(found))) {
+                typed.put("type", option.getMethod("get").invoke(found).toString());
+            }
+            return typed;
         }
 
         private boolean synonymGiven(String name, Map<?, ?> given) throws ReflectiveOperationException {
@@ -643,7 +680,7 @@ public final class DryStartAgent {
     }
 
     /** JSON of maps, lists, strings, numbers and booleans. */
-    private static final class Json {
+    static final class Json {
         private Json() {}
 
         /** Text that is JSON already. */

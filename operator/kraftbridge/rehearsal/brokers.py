@@ -1,0 +1,308 @@
+"""Starts Kafka's own broker in KRaft mode on a migrated copy, and compares the settings in force with the stored ones.
+
+The copy has no topics,
+because a broker creates each replica before it applies dynamic settings (``BrokerMetadataPublisher``).
+A controller in migration mode refuses a broker in KRaft mode before the migration, and a second one with an id
+whose session has not ended (``ClusterControlManager.registerBroker``).
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets as random_text
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import javaproperties
+
+from kraftbridge.exceptions import MetadataError, RehearsalError
+from kraftbridge.metadata.entities import EncodedPassword, is_password_config, looks_encoded
+from kraftbridge.metadata.zookeeper.reader import read_dump
+from kraftbridge.models.broker_settings import without_listener
+from kraftbridge.models.config_values import ConfigType, same_value
+from kraftbridge.models.rehearsal import BrokerRehearsal, Ending, RehearsalResult, RehearsalVerdict, UnheldSetting
+from kraftbridge.models.secrecy import is_secret_setting
+from kraftbridge.outside.json_text import parsed_json
+from kraftbridge.rehearsal.broker_properties import BrokerSettings, CopiedTree, Loopback, of_broker
+from kraftbridge.rehearsal.controller_log import ControllerLog, without
+from kraftbridge.rehearsal.processes import LocalProcesses, Processes, free_port, last_words
+from kraftbridge.rehearsal.rehearse import NODE_ID, Interlude, RehearsalOptions, ScratchCluster, act_in_dual_write
+from kraftbridge.rehearsal.tree import secrets_in
+
+AGENT: Final = Path("/opt/kraftbridge/dry-start-agent.jar")
+"""Place of the agent in the images. ``agent/build.sh`` makes it."""
+_MAIN_CLASS: Final = "dev.kraftbridge.agent.RehearsedBroker"
+_RESULT: Final = "kraftbridge-rehearsed-broker "
+_FOLDER: Final = "brokers"
+_MIB: Final = 1 << 20
+_HEAP_BYTES: Final = 256 * _MIB
+"""Heap of a broker without topics, besides the buffers of its log cleaner."""
+_BUFFER: Final = "log.cleaner.dedupe.buffer.size"
+_BUFFER_BYTES: Final = 128 * _MIB
+_OUT_OF_MEMORY_EXIT: Final = 3
+"""Exit code under ``-XX:+ExitOnOutOfMemoryError``."""
+_SESSION_MILLISECONDS: Final = 6_000
+_START_SECONDS: Final = 180.0
+"""Time for the end of the substitute's session, and for a JVM on a busy machine."""
+_PAUSE_SECONDS: Final = 0.2
+_REFUSED: Final = re.compile(r"(?:Per-broker configs of \d+|Cluster default configs) could not be applied")
+_GRAVE: Final = re.compile(r"(?:ERROR|FATAL) ")
+_SHORTEST_SECRET: Final = 4
+_MOST_NAMED: Final = 5
+_ORDER: Final = (
+    RehearsalVerdict.FAILS,
+    RehearsalVerdict.LOSES,
+    RehearsalVerdict.UNKNOWN,
+    RehearsalVerdict.WORKS,
+)
+"""The worst first."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """Options of the rehearsed brokers."""
+
+    properties: Mapping[int | None, Mapping[str, str]]
+    """``server.properties`` of the real brokers by id; None: of each broker that has no own one."""
+    agent: Path = AGENT
+
+
+@dataclass(slots=True)
+class BrokerPlan:
+    """The brokers that a rehearsal starts: one for each different pair of static and dynamic settings."""
+
+    dump: Path
+    options: RehearsalOptions
+    """With a scratch directory of their own."""
+    new_processes: Callable[[], Processes]
+    loopback: Loopback
+    tree: CopiedTree
+    groups: list[list[BrokerSettings]]
+    secrets: set[str]
+    """Values that no result repeats."""
+    salt: bytes
+
+    def run(self, result: RehearsalResult) -> RehearsalResult:
+        """Start the brokers on a copy that Kafka migrates, and return the result with theirs."""
+        if result.ending is not Ending.DUAL_WRITE:
+            problem = "no broker was started in KRaft mode, because the copy did not reach dual-write"
+            return result.model_copy(update={"problems": [*result.problems, problem]})
+        found: list[BrokerRehearsal] = []
+
+        def act(cluster: ScratchCluster) -> None:
+            found.extend(self._rehearsed(group, cluster, processes) for group in self.groups)
+
+        interlude = Interlude(CopiedTree(self.loopback).take, act, _SESSION_MILLISECONDS)
+        self.options.work.mkdir(parents=True)
+        processes = self.new_processes()
+        try:
+            act_in_dual_write(processes, self.dump, self.options, interlude)
+        except (RehearsalError, MetadataError) as error:
+            groups = self.groups[len(found) :]
+            found.extend(_unknown(group, without(self.secrets, str(error))) for group in groups)
+        return combined(result, found)
+
+    def _rehearsed(
+        self, group: Sequence[BrokerSettings], cluster: ScratchCluster, processes: Processes
+    ) -> BrokerRehearsal:
+        first = group[0]
+        name = f"broker-{first.broker}"
+        work = self.options.work
+        settings = first.properties(work, NODE_ID, cluster.controller_port)
+        for directory in settings["log.dirs"].split(","):
+            Path(directory).mkdir()
+            formatted = f"version=1\nnode.id={first.broker}\ncluster.id={cluster.cluster_id}\n"
+            (Path(directory) / "meta.properties").write_text(formatted)
+        properties = work / f"{name}.properties"
+        properties.write_text("".join(javaproperties.join_key_value(k, v) + "\n" for k, v in settings.items()))
+        properties.chmod(0o600)
+        (work / "salt").write_bytes(self.salt)
+        cluster.registrations.leave(first.broker)
+        began = time.monotonic()
+        processes.start(name, _heap_bytes(first), _MAIN_CLASS, str(work / "salt"), str(properties))
+        ended = _exit_code(processes, name)
+        log = ControllerLog(work / f"{name}.log", frozenset(self.secrets))
+        verdict, reason, unheld = self._judged(first, log, ended)
+        return BrokerRehearsal(
+            broker=first.broker,
+            alike=[each.broker for each in group[1:]],
+            verdict=verdict,
+            reason=without(self.secrets, reason),
+            unheld=unheld,
+            words=_errors(log),
+            replaced_settings=dict(first.replaced),
+            seconds=round(time.monotonic() - began, 2),
+        )
+
+    def _judged(
+        self, broker: BrokerSettings, log: ControllerLog, ended: int | None
+    ) -> tuple[RehearsalVerdict, str, list[UnheldSetting]]:
+        output = log.path.read_text(errors="replace")
+        if ended is None:
+            return RehearsalVerdict.UNKNOWN, f"it did not start in {_START_SECONDS:.0f} s: {last_words(output)}", []
+        if ended == _OUT_OF_MEMORY_EXIT:
+            heap = _heap_bytes(broker) // _MIB
+            return RehearsalVerdict.UNKNOWN, f"it ran out of memory with a heap of {heap} MiB", []
+        in_force = _in_force(output)
+        if in_force is None:
+            words = next(iter(_errors(log)[-1:]), last_words(output))
+            return RehearsalVerdict.FAILS, f"Kafka does not start in KRaft mode (exit code {ended}): {words}", []
+        try:
+            unheld = list(self._unheld(broker.dynamic, in_force))
+        except MetadataError as error:
+            return RehearsalVerdict.UNKNOWN, f"its dynamic settings could not be compared: {error}", []
+        said = [words for words in _errors(log) if _REFUSED.search(words)]
+        if unheld:
+            names = ", ".join(_words(setting) for setting in unheld[:_MOST_NAMED])
+            more = f" and {len(unheld) - _MOST_NAMED} more" if len(unheld) > _MOST_NAMED else ""
+            told = said[0] if said else "Kafka says nothing of it"
+            return RehearsalVerdict.FAILS, f"not in force in KRaft mode: {names}{more}: {told}", unheld
+        faults = [*said, *log.faults()]
+        if faults:
+            return RehearsalVerdict.UNKNOWN, f"each dynamic setting is in force, and Kafka complains: {faults[0]}", []
+        count = len(broker.dynamic)
+        if count == 0:
+            return RehearsalVerdict.WORKS, "it starts in KRaft mode; no dynamic setting is stored for it", []
+        return RehearsalVerdict.WORKS, f"it starts in KRaft mode, with each of {count} dynamic settings in force", []
+
+    def _unheld(self, stored: Mapping[str, str], in_force: _InForce) -> Iterator[UnheldSetting]:
+        """Yield the dynamic settings that are not in force. Kafka drops a name that cannot be dynamic in any mode."""
+        for name, value in sorted(stored.items()):
+            if without_listener(name) not in in_force.dynamic:
+                continue
+            found = in_force.settings.get(name, {})
+            if "hash" in found or is_password_config(name):
+                if found.get("hash") != self._hashed(value):
+                    yield UnheldSetting(name=name)
+                continue
+            holds = found.get("value")
+            if holds is None or not same_value(_type(found), holds, value):
+                yield UnheldSetting(name=name, stored=value, holds=holds)
+
+    def _hashed(self, value: str) -> str:
+        """Return the hash of a secret, which ZooKeeper holds encrypted."""
+        plain = value
+        secret = self.options.settings.get("password.encoder.secret")
+        if looks_encoded(value) and secret is not None:
+            plain = EncodedPassword.parse(value).decoded(secret)
+        return hmac.digest(self.salt, plain.encode(), "sha256").hex()
+
+
+def _heap_bytes(broker: BrokerSettings) -> int:
+    """Return the heap of a broker.
+
+    A log cleaner has its buffer from its start on, and a new one takes its place when a dynamic setting changes it
+    (``LogCleaner.reconfigure``).
+    """
+    stated = (settings[_BUFFER] for settings in (broker.static, broker.dynamic) if _BUFFER in settings)
+    sizes = [int(size) for size in stated if size.strip().isdecimal()]
+    return _HEAP_BYTES + 2 * max([_BUFFER_BYTES, *sizes])
+
+
+def _exit_code(processes: Processes, name: str) -> int | None:
+    """Return the exit code of a broker; None if it has not ended in time."""
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        code = processes.exit_code(name)
+        if code is not None:
+            return code
+        time.sleep(_PAUSE_SECONDS)
+    return None
+
+
+def planned(dump: Path, options: RehearsalOptions, brokers: BrokerOptions) -> BrokerPlan:
+    """Return the brokers to start on this machine. Nothing is started yet.
+
+    Raises
+    ------
+    RehearsalError
+        The brokers' settings or the options cannot be used.
+    """
+    kafka_home = options.kafka_home
+    if kafka_home is None:
+        raise RehearsalError("a rehearsal on this machine needs a Kafka distribution")
+    if not brokers.agent.is_file():
+        raise RehearsalError(
+            f"{brokers.agent} does not exist: name the jar that agent/build.sh makes, or that the operator's image has"
+        )
+    secrets: set[str] = set()
+    loopback = Loopback(free_port)
+    tree = CopiedTree(loopback)
+    for znode in tree.take(read_dump(dump, options.chroot)):
+        secrets.update(secrets_in(znode))
+    settings = [*brokers.properties.values(), options.settings]
+    secrets.update(value for each in settings for name, value in each.items() if is_secret_setting(name))
+    work = options.work.resolve() / _FOLDER
+    return BrokerPlan(
+        dump=dump,
+        options=replace(options, work=work),
+        new_processes=lambda: LocalProcesses(kafka_home.resolve(), work, further_jar=brokers.agent.resolve()),
+        loopback=loopback,
+        tree=tree,
+        groups=_groups(tree, brokers.properties),
+        secrets={value for value in secrets if len(value) >= _SHORTEST_SECRET},
+        salt=random_text.token_hex(16).encode(),
+    )
+
+
+def _groups(tree: CopiedTree, properties: Mapping[int | None, Mapping[str, str]]) -> list[list[BrokerSettings]]:
+    if unknown := sorted(each for each in properties if each is not None and each not in tree.brokers):
+        raise RehearsalError(f"--broker-properties names broker {unknown[0]}, which is not registered in the dump")
+    groups: dict[tuple[object, ...], list[BrokerSettings]] = {}
+    for broker in sorted(tree.brokers):
+        settings = properties.get(broker, properties.get(None))
+        if settings is None:
+            raise RehearsalError(f"broker {broker} has no properties: add --broker-properties {broker}=FILE")
+        found = of_broker(broker, settings, tree)
+        groups.setdefault(found.pair, []).append(found)
+    return list(groups.values())
+
+
+def combined(result: RehearsalResult, brokers: Sequence[BrokerRehearsal]) -> RehearsalResult:
+    """Return the result with the worst of all verdicts, and its reason."""
+    verdicts = [(_ORDER.index(result.verdict), result.reason)]
+    verdicts += [(_ORDER.index(each.verdict), f"broker {each.broker}: {each.reason}") for each in brokers]
+    worst, reason = min(verdicts, key=lambda verdict: verdict[0])
+    return result.model_copy(update={"brokers": list(brokers), "verdict": _ORDER[worst], "reason": reason})
+
+
+def _unknown(group: Sequence[BrokerSettings], reason: str) -> BrokerRehearsal:
+    alike = [each.broker for each in group[1:]]
+    return BrokerRehearsal(broker=group[0].broker, alike=alike, verdict=RehearsalVerdict.UNKNOWN, reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _InForce:
+    """The agent's report."""
+
+    settings: Mapping[str, Mapping[str, str | None]]
+    dynamic: frozenset[str]
+
+
+def _in_force(output: str) -> _InForce | None:
+    line = next((line for line in output.splitlines() if line.startswith(_RESULT)), None)
+    if line is None:
+        return None
+    body = parsed_json(line.removeprefix(_RESULT))
+    return _InForce(body["settings"], frozenset(body["dynamic"]))
+
+
+def _type(found: Mapping[str, str | None]) -> ConfigType:
+    name = found.get("type")
+    if name is None or name not in ConfigType.__members__:
+        return ConfigType.UNKNOWN
+    return ConfigType[name]
+
+
+def _words(setting: UnheldSetting) -> str:
+    if setting.stored is None:
+        return f"{setting.name} (a secret)"
+    return f"{setting.name} (stored {setting.stored}, in force {setting.holds or 'none'})"
+
+
+def _errors(log: ControllerLog) -> list[str]:
+    return [words for words in log.words() if _GRAVE.match(words)]
