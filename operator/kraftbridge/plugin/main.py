@@ -26,8 +26,8 @@ from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import RehearsalStatus
-from kraftbridge.phases.recorded_step import decided_again
 from kraftbridge.outside.shell import command
+from kraftbridge.phases.recorded_step import decided_again
 from kraftbridge.plugin import hand_over as handing_over
 from kraftbridge.plugin.bundle import STEP_FILE, collect, step_of
 from kraftbridge.plugin.picture import findings_table, rehearsal_picture, status_picture
