@@ -38,6 +38,7 @@ AGENT: Final = Path("/opt/kraftbridge/dry-start-agent.jar")
 _MAIN_CLASS: Final = "dev.kraftbridge.agent.RehearsedBroker"
 _RESULT: Final = "kraftbridge-rehearsed-broker "
 _FOLDER: Final = "brokers"
+_INTER_BROKER: Final = "inter.broker.listener.name"
 _MIB: Final = 1 << 20
 _HEAP_BYTES: Final = 256 * _MIB
 """Heap of a broker without topics, besides the buffers of its log cleaner."""
@@ -237,16 +238,28 @@ def planned(dump: Path, options: RehearsalOptions, brokers: BrokerOptions) -> Br
     settings = [*brokers.properties.values(), options.settings]
     secrets.update(value for each in settings for name, value in each.items() if is_secret_setting(name))
     work = options.work.resolve() / _FOLDER
+    groups = _groups(tree, brokers.properties)
     return BrokerPlan(
         dump=dump,
-        options=replace(options, work=work),
+        options=replace(options, work=work, settings={**_of_controllers(groups), **options.settings}),
         new_processes=lambda: LocalProcesses(kafka_home.resolve(), work, further_jar=brokers.agent.resolve()),
         loopback=loopback,
         tree=tree,
-        groups=_groups(tree, brokers.properties),
+        groups=groups,
         secrets={value for value in secrets if len(value) >= _SHORTEST_SECRET},
         salt=random_text.token_hex(16).encode(),
     )
+
+
+def _of_controllers(groups: Sequence[Sequence[BrokerSettings]]) -> dict[str, str]:
+    """Return the listener that a controller demands of each registration, as the brokers name it.
+
+    Without a name, it is that of the protocol, and PLAINTEXT without that
+    (``KafkaConfig.getInterBrokerListenerNameAndSecurityProtocol``).
+    A broker's dynamic listeners are registered in ZooKeeper, and may be none of its start in KRaft mode.
+    """
+    static = groups[0][0].static if groups else {}
+    return {_INTER_BROKER: static.get(_INTER_BROKER, "PLAINTEXT")}
 
 
 def _groups(tree: CopiedTree, properties: Mapping[int | None, Mapping[str, str]]) -> list[list[BrokerSettings]]:

@@ -183,6 +183,9 @@ def _lines(result: RehearsalResult) -> Iterator[str]:
     for mend in result.mends:
         yield f"{mend.code} {mend.znode}: {mend.problem}"
         yield f"    {mend.command}"
+    for problem in result.problems:
+        if problem != result.reason:
+            yield f"not known: {problem}"
     for broker in result.brokers:
         ids = ", ".join(map(str, [broker.broker, *broker.alike]))
         yield f"broker {ids} in KRaft mode: {broker.verdict}: {broker.reason}"

@@ -182,6 +182,14 @@ def test_every_lost_entity_is_named_and_the_rest_is_counted() -> None:
     assert "20 of 40" in rest.reason
 
 
+def test_a_loss_without_a_lost_entity_is_told_by_its_reason() -> None:
+    """The copy is whole, and the sync left ZooKeeper otherwise."""
+    case = enabled().with_status(rehearsal=rehearsed(RehearsalVerdict.LOSES, losses=(), differing=0))
+    (found,) = (f for f in case.decide().status.findings if f.code == "RehearsalLoses")
+    assert found.object == "rehearsal"
+    assert "findings of their own" not in found.reason
+
+
 def test_a_changed_entity_is_told_by_its_attributes() -> None:
     changed = Difference(
         kind=EntityKind.TOPIC,

@@ -141,6 +141,25 @@ def test_settings_that_cannot_be_used_are_refused_before_anything_starts(
         planned(dump(tmp_path), RehearsalOptions(tmp_path, tmp_path), BrokerOptions(properties, agent))
 
 
+@pytest.mark.parametrize(
+    ("static", "controllers", "listener"),
+    [
+        ({}, {}, "PLAINTEXT"),
+        ({"listeners": "IN://h:1", "inter.broker.listener.name": "IN"}, {}, "IN"),
+        ({"listeners": "SASL_SSL://h:1", "security.inter.broker.protocol": "SASL_SSL"}, {}, "SASL_SSL"),
+        ({"inter.broker.listener.name": "IN"}, {"inter.broker.listener.name": "OF_CONTROLLERS"}, "OF_CONTROLLERS"),
+    ],
+)
+def test_the_controller_demands_the_listener_that_the_brokers_use_among_themselves(
+    static: dict[str, str], controllers: dict[str, str], listener: str, tmp_path: Path
+) -> None:
+    agent = tmp_path / "agent.jar"
+    agent.touch()
+    options = RehearsalOptions(tmp_path, tmp_path, settings=controllers)
+    plan = planned(dump(tmp_path), options, BrokerOptions({None: static}, agent))
+    assert plan.options.settings == {"inter.broker.listener.name": listener}
+
+
 def test_without_the_agent_nothing_starts(tmp_path: Path) -> None:
     options = BrokerOptions({None: {}}, tmp_path / "agent.jar")
     with pytest.raises(RehearsalError, match=r"agent/build\.sh"):
