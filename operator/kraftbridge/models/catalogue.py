@@ -275,6 +275,23 @@ class Code(StrEnum):
         "Stop that controller until the migration is complete, then accept this finding",
         _ACCEPTABLE,
     )
+    POD_NEEDS_ZOOKEEPER = (
+        "PodNeedsZooKeeper", _WARNING, _PREFLIGHT,
+        ("Besides Kafka, these parts of the pod template ask ZooKeeper: {parts}. Once ZooKeeper is removed, "
+         "a pod that is rescheduled does not start, or they fail"),
+        ("Remove them or let them ask Kafka, at the latest before you remove ZooKeeper. In Completed, the status "
+         "names each pod that still has such a part. A dry start cannot wait for an init container that needs the "
+         "network: it then reports DryStartImpossible"),
+    )
+    PROBE_ASKS_ZOOKEEPER = (
+        "ProbeAsksZooKeeper", _BLOCKING, _PREFLIGHT,
+        ("Probes or hooks of the pod template ask ZooKeeper: {parts}. A KRaft broker has no znode in /brokers/ids, so "
+         "such a probe stops it again and again, and what a hook writes to ZooKeeper during the migration is lost"),
+        ("Let the probe ask the broker (its port, or kafka-broker-api-versions), and let the hook use "
+         "--bootstrap-server; roll the brokers. Accept this finding if the probe or hook does well "
+         "without the broker's znode and writes nothing to ZooKeeper"),
+        _ACCEPTABLE,
+    )
     PROPERTIES_MISSING = (
         "PropertiesMissing", _BLOCKING, _PREFLIGHT,
         "{mounted}, which volume {volume} of the pod template mounts, has no key {key} with settings",
