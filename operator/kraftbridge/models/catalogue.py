@@ -622,7 +622,8 @@ class Code(StrEnum):
         "AlterConfigPolicyDiffers", _WARNING, _PREFLIGHT,
         ("Brokers run with {setting}={value}. In KRaft mode the controllers call this class, "
          "and for APPEND and SUBTRACT with other arguments: the list that results, "
-         "where ZooKeeper mode gives the entries of the request (KIP-1252). It may allow what it refused, or refuse what it allowed"),
+         "where ZooKeeper mode gives the entries of the request (KIP-1252). "
+         "It may allow what it refused, or refuse what it allowed"),
         ("Test the class with the resulting lists. From Kafka 3.9.2 on, "
          "alter.config.policy.kraft.compatibility.enable=true gives brokers in ZooKeeper mode the arguments of KRaft"),
     )
