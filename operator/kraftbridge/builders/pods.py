@@ -18,6 +18,19 @@ ASSIGNED_SECURITY_CONTEXT: Final[Mapping[str, Any]] = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 """What is left of a pod's security context where the platform assigns user and groups."""
+NO_MESH: Final[Mapping[str, str]] = {
+    "sidecar.istio.io/inject": "false",
+    "linkerd.io/inject": "disabled",
+    "consul.hashicorp.com/connect-inject": "false",
+    "kuma.io/sidecar-injection": "disabled",
+    "openservicemesh.io/sidecar-injection": "disabled",
+    "appmesh.k8s.aws/sidecarInjectorWebhook": "disabled",
+}
+"""Annotations that keep a mesh's proxy out of a pod.
+A proxy accepts every connection that the pod opens, so nothing can be learned from one,
+and a Job whose proxy goes on does not end."""
+_MESH_LABELS: Final = ("sidecar.istio.io/inject", "kuma.io/sidecar-injection")
+"""Those that newer releases read as labels (Istio 1.10, Kuma 1.4)."""
 ZONE: Final = "topology.kubernetes.io/zone"
 
 
@@ -54,16 +67,20 @@ def with_settings(template: Mapping[str, Any], pods: PodSettings, own: Placement
         ``metadata`` and ``spec`` of the pod.
         What is in them holds unless the user sets the same field; labels and annotations always hold.
     pods
-        ``spec.pods``, `completed`.
+        ``spec.pods``, `completed`. Who wants a proxy in these pods says so there.
     own
         Placement in the section of the pod's kind. A field that is set there replaces that of ``pods``.
     """
     metadata = dict(template["metadata"])
     spec = dict(template["spec"])
     labels = section(metadata, "labels")
-    metadata["labels"] = {**pods.labels, **labels}
-    if annotations := {**pods.annotations, **section(metadata, "annotations")}:
-        metadata["annotations"] = annotations
+    no_proxy = {name: value for name, value in NO_MESH.items() if name not in pods.annotations.keys() | pods.labels}
+    metadata["labels"] = {
+        **{name: no_proxy[name] for name in _MESH_LABELS if name in no_proxy},
+        **pods.labels,
+        **labels,
+    }
+    metadata["annotations"] = {**no_proxy, **pods.annotations, **section(metadata, "annotations")}
     secrets = {secret["name"]: secret for secret in entries(spec, "imagePullSecrets")}
     secrets |= {secret.name: {"name": secret.name} for secret in pods.image_pull_secrets}
     if secrets:

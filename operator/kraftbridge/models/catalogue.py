@@ -287,6 +287,23 @@ class Code(StrEnum):
         "Stop that controller until the migration is complete, then accept this finding",
         _ACCEPTABLE,
     )
+    POD_NEEDS_ZOOKEEPER = (
+        "PodNeedsZooKeeper", _WARNING, _PREFLIGHT,
+        ("Besides Kafka, these parts of the pod template ask ZooKeeper: {parts}. Once ZooKeeper is removed, "
+         "a pod that is rescheduled does not start, or they fail"),
+        ("Remove them or let them ask Kafka, at the latest before you remove ZooKeeper. In Completed, the status "
+         "names each pod that still has such a part. A dry start cannot wait for an init container that needs the "
+         "network: it then reports DryStartImpossible"),
+    )
+    PROBE_ASKS_ZOOKEEPER = (
+        "ProbeAsksZooKeeper", _BLOCKING, _PREFLIGHT,
+        ("Probes or hooks of the pod template ask ZooKeeper: {parts}. A KRaft broker has no znode in /brokers/ids, so "
+         "such a probe stops it again and again, and what a hook writes to ZooKeeper during the migration is lost"),
+        ("Let the probe ask the broker (its port, or kafka-broker-api-versions), and let the hook use "
+         "--bootstrap-server; roll the brokers. Accept this finding if the probe or hook does well "
+         "without the broker's znode and writes nothing to ZooKeeper"),
+        _ACCEPTABLE,
+    )
     PROPERTIES_MISSING = (
         "PropertiesMissing", _BLOCKING, _PREFLIGHT,
         "{mounted}, which volume {volume} of the pod template mounts, has no key {key} with settings",
@@ -624,6 +641,15 @@ class Code(StrEnum):
 
     # ------------------------------------------------------------ the brokers' configuration
 
+    ALTER_CONFIG_POLICY_DIFFERS = (
+        "AlterConfigPolicyDiffers", _WARNING, _PREFLIGHT,
+        ("Brokers run with {setting}={value}. In KRaft mode the controllers call this class, "
+         "and for APPEND and SUBTRACT with other arguments: the list that results, "
+         "where ZooKeeper mode gives the entries of the request (KIP-1252). "
+         "It may allow what it refused, or refuse what it allowed"),
+        ("Test the class with the resulting lists. From Kafka 3.9.2 on, "
+         "alter.config.policy.kraft.compatibility.enable=true gives brokers in ZooKeeper mode the arguments of KRaft"),
+    )
     AUTHORIZER_ZOOKEEPER_ELSEWHERE = (
         "AuthorizerZooKeeperElsewhere", _BLOCKING, _PREFLIGHT,
         "authorizer.zookeeper.url is set: the ACLs are in another ZooKeeper, and the controllers would not copy them",

@@ -29,6 +29,7 @@ from kraftbridge.models.status import ChangedField, GuardedStatefulSet, KeptCopy
 from kraftbridge.models.survey import Survey
 from kraftbridge.models.survey import Unobserved as Unobserved  # noqa: PLC0414 - the rest of the package knows it from here
 from kraftbridge.models.volumes import Mount
+from kraftbridge.models.zookeeper_needs import ZooKeeperNeed
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +302,10 @@ class StatefulSetState:
     """UID of each PersistentVolumeClaim that its pods mount, by name; those that do not exist are left out."""
     mounts: tuple[Mount, ...] = ()
     """Of the template's Kafka container."""
+    zookeeper_needs: tuple[ZooKeeperNeed, ...] = ()
+    """What in its template besides Kafka asks ZooKeeper."""
+    pods_needing_zookeeper: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What in a running pod besides Kafka asks ZooKeeper, by the pod's name; others are left out."""
     template: TemplateSight | None = None
     """None if its original state is lost, so that the overlay cannot be told from the rest, and where no broker
     restarts."""

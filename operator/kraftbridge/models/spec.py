@@ -80,7 +80,8 @@ class PodSettings(Placement):
     They never replace a label that the operator sets.
     Choose none that a Service, a PodDisruptionBudget or a StatefulSet of the brokers selects."""
     annotations: dict[str, str] = {}
-    """Further annotations of the pods. They never replace an annotation that the operator sets."""
+    """Further annotations of the pods. They never replace an annotation that the operator sets, except those
+    that keep the proxy of a mesh out of the pods (``sidecar.istio.io/inject``, ``linkerd.io/inject`` …)."""
     image_pull_secrets: tuple[SecretReference, ...] = ()
     """Secrets for pulling images, besides ``imagePullSecrets`` of the chart and of the pods' service account."""
     service_account_name: Name | None = None

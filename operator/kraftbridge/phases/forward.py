@@ -25,6 +25,7 @@ from kraftbridge.models.status import (
     OperationKind,
     WaitKind,
     controllers_name,
+    first,
 )
 from kraftbridge.phases import (
     canary,
@@ -579,9 +580,20 @@ def run_completed_phase(draft: Draft) -> Outcome:
 
 
 def _rest_completed(step: StepContext) -> Wait:
-    message = "Migration complete: no broker uses ZooKeeper any more, and you can stop it"
+    message = f"Migration complete: {_use_of_zookeeper(step)}"
     left_to_do = hand_over.summary(step)
     return reached(f"{message}. {left_to_do}" if left_to_do else message)
+
+
+def _use_of_zookeeper(step: StepContext) -> str:
+    """Say whether ZooKeeper can go: a probe, hook, init container or sidecar may need it although Kafka does not."""
+    sets = step.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return f"no broker uses ZooKeeper any more; whether something else in their pods does is not known ({sets})"
+    needing = [f"pod {pod} ({', '.join(parts)})" for item in sets for pod, parts in item.pods_needing_zookeeper.items()]
+    if needing:
+        return f"no broker uses ZooKeeper any more, but do not stop it yet: it is needed by {first(needing)}"
+    return "no broker uses ZooKeeper any more, and you can stop it"
 
 
 def _release(draft: Draft, stateful_sets: tuple[StatefulSetState, ...]) -> Wait | None:

@@ -22,6 +22,8 @@ from typing import Final
 
 EXIT_REACHED: Final = 3
 """Exit code: an address could still be reached when the time was up."""
+NOBODY: Final = "192.0.2.1:9"
+"""An address that is nobody's (TEST-NET-1, RFC 5737). Who reaches it talks to a proxy in its own pod."""
 AGENT: Final = Path("/opt/kraftbridge/dry-start-agent.jar")
 TERMINATION_LOG: Final = Path("/dev/termination-log")
 _CONNECT_SECONDS: Final = 1.5

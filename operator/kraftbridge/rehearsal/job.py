@@ -39,7 +39,7 @@ from kraftbridge.models.rehearsal import (
     RehearsalResult,
     RehearsalVerdict,
 )
-from kraftbridge.pods.fence import EXIT_REACHED, reachable, reached_after
+from kraftbridge.pods.fence import EXIT_REACHED, NOBODY, connects, reachable, reached_after
 from kraftbridge.rehearsal.page import render_page
 from kraftbridge.rehearsal.pod import RUNNER, STOP, PodProcesses
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse_with
@@ -110,6 +110,12 @@ def prove_fence(work: Path) -> int:
         f"egress is open: {', '.join(reached)} still answers after {FENCE_SECONDS:.0f} s, "
         "so no controller was started; use a network plugin that enforces NetworkPolicies"
     )
+    if connects(NOBODY):
+        words = (
+            f"a proxy in this pod accepts every connection, also one to {NOBODY}, where nobody is: the fence cannot be "
+            "proven, so no controller was started. Keep the mesh's injector away from this pod: the operator's pods "
+            "opt out by annotations and labels, unless spec.pods sets them otherwise"
+        )
     if not addresses:
         words = "no address to prove the fence with, so no controller was started"
     _tell(_without_verdict(words, datetime.now(UTC)))

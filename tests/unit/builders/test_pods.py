@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 from tests.support.every_pod import CONTROLLERS_OF, COPY, KINDS, VERIFIERS, every_pod, spec_with
 
-from kraftbridge.builders.pods import ZONE, PodDefaults
+from kraftbridge.builders.dry_start_pods import NO_INJECTION
+from kraftbridge.builders.pods import NO_MESH, ZONE, PodDefaults
 from kraftbridge.models.spec import MigrationSpec, PodSettings
 
 TOLERATION = {"key": "dedicated", "operator": "Exists"}
@@ -48,10 +49,38 @@ def test_labels_annotations_and_pull_secrets_reach_the_pod_beside_ours(kind: str
     assert pod["spec"]["imagePullSecrets"] == [*plain["spec"].get("imagePullSecrets", []), {"name": "registry"}]
 
 
+def _selected(kind: str) -> dict[str, str]:
+    """Return the labels by which pods of a kind are spread; those of a dry start opt out by labels of their own."""
+    labels: dict[str, str] = DEFAULTS[kind]["metadata"]["labels"]
+    return labels if kind.startswith("dry start") else _own(labels)
+
+
+def _own(entries: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in entries.items() if name not in NO_INJECTION}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_mesh_puts_a_proxy_into_a_pod_of_ours_unless_the_user_asks_for_it(kind: str) -> None:
+    metadata = DEFAULTS[kind]["metadata"]
+    assert NO_MESH.items() <= metadata["annotations"].items()
+    assert metadata["labels"]["sidecar.istio.io/inject"] == "false"
+    assert metadata["labels"]["kuma.io/sidecar-injection"] == "disabled"
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+@pytest.mark.parametrize("kind", [kind for kind in PLACED if not kind.startswith("dry start")])
+def test_who_wants_a_proxy_says_so_in_spec_pods(kind: str, part: str) -> None:
+    pods = {part: {"sidecar.istio.io/inject": "true"}}
+    metadata = every_pod(spec_with(pods=pods))[kind]["metadata"]
+    said = {metadata[place].get("sidecar.istio.io/inject") for place in ("labels", "annotations")}
+    assert said == {None, "true"}
+    assert metadata["annotations"]["linkerd.io/inject"] == "disabled"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_and_annotations_of_the_user_never_replace_ours(kind: str) -> None:
     before = DEFAULTS[kind]["metadata"]
-    ours = {part: dict.fromkeys(before.get(part, {}), "taken") for part in ("labels", "annotations")}
+    ours = {part: dict.fromkeys(_own(before.get(part, {})), "taken") for part in ("labels", "annotations")}
     after = every_pod(spec_with(pods=ours))[kind]["metadata"]
     assert after["labels"] == before["labels"]
     assert "taken" not in after.get("annotations", {}).values()
@@ -65,7 +94,7 @@ def test_the_placement_reaches_the_pod(kind: str) -> None:
     assert pod["tolerations"] == [TOLERATION]
     assert pod["affinity"]["nodeAffinity"] == AFFINITY["nodeAffinity"]
     (spread,) = pod["topologySpreadConstraints"]
-    assert spread == {**SPREAD, "labelSelector": {"matchLabels": DEFAULTS[kind]["metadata"]["labels"]}}
+    assert spread == {**SPREAD, "labelSelector": {"matchLabels": _selected(kind)}}
     assert pod["securityContext"] == ASKED["securityContext"]
 
 
@@ -131,7 +160,7 @@ def test_a_controller_requests_the_memory_of_its_heap(asked: dict[str, Any], req
 
 @pytest.mark.parametrize("kind", CONTROLLERS_OF)
 def test_controllers_prefer_other_nodes_and_other_zones(kind: str) -> None:
-    pod, labels = DEFAULTS[kind]["spec"], DEFAULTS[kind]["metadata"]["labels"]
+    pod, labels = DEFAULTS[kind]["spec"], _own(DEFAULTS[kind]["metadata"]["labels"])
     (spread,) = pod["topologySpreadConstraints"]
     assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == (ZONE, "ScheduleAnyway")
     assert spread["labelSelector"]["matchLabels"] == labels

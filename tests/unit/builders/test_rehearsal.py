@@ -10,6 +10,7 @@ from tests.support.observations import spec_document
 
 from kraftbridge.builders import rehearsal as builder
 from kraftbridge.builders.controllers import ControllersFacts
+from kraftbridge.builders.pods import NO_MESH
 from kraftbridge.constants import LABEL_RUN
 from kraftbridge.models.rehearsal import PROPERTIES_KEY, REQUEST_KEY, RehearsalRequest
 from kraftbridge.models.spec import MigrationSpec
@@ -106,7 +107,7 @@ def test_a_greater_heap_of_the_controllers_is_rehearsed_with() -> None:
 def test_the_policy_selects_this_run_and_opens_nothing() -> None:
     policy = builder.network_policy(FACTS)["spec"]
     labels = builder.job(spec(), FACTS)["spec"]["template"]["metadata"]["labels"]
-    assert policy["podSelector"]["matchLabels"] == labels
+    assert policy["podSelector"]["matchLabels"] == {n: v for n, v in labels.items() if n not in NO_MESH}
     assert labels[LABEL_RUN] == FACTS.run_id
     assert (policy["policyTypes"], policy["ingress"], policy["egress"]) == (["Ingress", "Egress"], [], [])
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.observations import (
     ANYONE,
+    BROKER_IDS,
     BROKER_SET,
     GIB,
     RUNNING,
@@ -29,6 +30,7 @@ from kraftbridge.models.spec import AcceptedFinding, PodSettings, PreflightSpec,
 from kraftbridge.models.status import FindingStatus
 from kraftbridge.models.survey import (
     AclEntry,
+    BrokerSetting,
     Budget,
     Capacity,
     Demand,
@@ -667,3 +669,35 @@ def test_all_who_write_a_statefulset_are_one_finding() -> None:
     decision = situation(writers={BROKER_SET: ("field manager helm", "Helm release shop")}).decide()
     (told,) = (f for f in decision.status.findings if f.code == "FieldsManagedByOthers")
     assert told.reason == "Others write the StatefulSet, too: field manager helm, Helm release shop"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ((), False),
+        ((setting("alter.config.policy.class.name", ""),), False),
+        ((setting("alter.config.policy.class.name", "com.example.Policy"),), True),
+        (
+            (
+                setting("alter.config.policy.class.name", "com.example.Policy"),
+                setting("alter.config.policy.kraft.compatibility.enable", "false"),
+            ),
+            True,
+        ),
+        (
+            (
+                setting("alter.config.policy.class.name", "com.example.Policy"),
+                setting("alter.config.policy.kraft.compatibility.enable", "true"),
+            ),
+            False,
+        ),
+        ((setting("create.topic.policy.class.name", "com.example.Policy"),), False),
+    ],
+)
+def test_a_policy_that_gets_other_arguments_in_kraft_is_told(more: tuple[BrokerSetting, ...], *, told: bool) -> None:
+    """KIP-1252. It is an advice, whoever gives the class to the controllers."""
+    brokers = dict.fromkeys(BROKER_IDS, (*RUNNING, *more))
+    case = open_gate(Phase.PREFLIGHT).observing(survey=survey(brokers=brokers), dry_start=dry_start_of(brokers=brokers))
+    found = [f for f in case.decide().status.findings if f.code == "AlterConfigPolicyDiffers"]
+    assert [(f.severity, f.object) for f in found] == [("Warning", "alter.config.policy.class.name")] * told
+    assert all("com.example.Policy" in f.reason for f in found)

@@ -38,6 +38,21 @@ def test_an_address_that_still_answers_is_named_and_the_pod_fails(
     assert f"egress is open: 127.0.0.1:{port} still answers" in found.reason
 
 
+def test_a_proxy_that_accepts_everything_is_named_in_place_of_the_network_plugin(
+    listener: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mesh's sidecar accepts each connection of its pod, and only then tries the real address."""
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    monkeypatch.setattr(job, "FENCE_SECONDS", 0.3)
+    monkeypatch.setattr(job, "NOBODY", address)
+    assert prove(tmp_path, address) == EXIT_REACHED
+    found = told(capsys.readouterr().out)
+    assert found.verdict is RehearsalVerdict.UNKNOWN
+    assert "a proxy in this pod accepts every connection" in found.reason
+    assert "spec.pods" in found.reason
+    assert "network plugin" not in found.reason
+
+
 def test_it_waits_until_the_fence_stands(listener: socket.socket, tmp_path: Path) -> None:
     port = listener.getsockname()[1]
     threading.Timer(0.3, listener.close).start()

@@ -22,7 +22,7 @@ from kraftbridge.models.observation import (
 )
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.status import FindingStatus, finding, some, with_channel
+from kraftbridge.models.status import FindingStatus, finding, first, some, with_channel
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.observed import read_sets
@@ -205,6 +205,10 @@ def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[F
             value = item.overrides[setting]
             container = draft.spec.brokers.container
             yield finding(Code.SETTING_IN_ARGUMENTS, name, setting=setting, value=value, container=container)
+    if parts := [need.part for need in item.zookeeper_needs if not need.on_kraft]:
+        yield finding(Code.POD_NEEDS_ZOOKEEPER, name, parts=first(parts))
+    if parts := [need.part for need in item.zookeeper_needs if need.on_kraft]:
+        yield finding(Code.PROBE_ASKS_ZOOKEEPER, name, parts=first(parts))
     for variable in item.writes_to_zookeeper:
         yield finding(Code.IMAGE_WRITES_TO_ZOOKEEPER, name, variable=variable)
     yield from _properties(with_channel(draft.spec, draft.status), name, item)

@@ -51,6 +51,10 @@ HIDDEN_BY_KAFKA = {
 }
 """Settings of authorizers that the controllers need, whose values no broker serves, and where to give them."""
 
+ALTER_CONFIG_POLICY: Final = "alter.config.policy.class.name"
+_ALTER_POLICY_SWITCH: Final = "alter.config.policy.kraft.compatibility.enable"
+"""Kafka 3.9.2 and later 3.9: gives the policy in ZooKeeper mode the arguments of KRaft (KIP-1252)."""
+
 MIGRATION_FLAG = "zookeeper.metadata.migration.enable"
 _MECHANISM: Final = "sasl.mechanism.controller.protocol"
 
@@ -381,6 +385,7 @@ def _brokers(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
             yield from _credentials(step, broker, running)
     yield from _overridden_settings(step, seen)
     yield from _left_aside(seen)
+    yield from _alter_config_policy(seen)
     yield from _needed_by_controllers(step, survey, seen)
     yield from _unproven_plugins(step, survey)
     yield from _secrets(step, seen)
@@ -515,6 +520,14 @@ def _stored_at(broker: int, setting: BrokerSetting) -> int | None:
 
 def _entity(broker: int | None) -> Option:
     return option("entity-default") if broker is None else option("entity-name", broker)
+
+
+def _alter_config_policy(seen: Seen) -> Iterator[FindingStatus]:
+    """Find a policy that gets other arguments in KRaft mode (``ZkAdminManager``, ``ConfigurationControlManager``)."""
+    running = [settings for settings in seen.values() if _value(settings, _ALTER_POLICY_SWITCH).lower() != "true"]
+    policies = {value for settings in running if (value := _value(settings, ALTER_CONFIG_POLICY))}
+    for value in sorted(policies):
+        yield finding(Code.ALTER_CONFIG_POLICY_DIFFERS, ALTER_CONFIG_POLICY, setting=ALTER_CONFIG_POLICY, value=value)
 
 
 def _needed_by_controllers(step: StepContext, survey: Survey, seen: Seen) -> Iterator[FindingStatus]:

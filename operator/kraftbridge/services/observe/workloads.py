@@ -32,6 +32,7 @@ from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import DOES_NOT_EXIST
 from kraftbridge.models.volumes import mounts_of
+from kraftbridge.models.zookeeper_needs import zookeeper_needs
 from kraftbridge.phases.draft import Migration
 from kraftbridge.services.answers import Answers
 from kraftbridge.storage.ports import Object as Stored
@@ -358,6 +359,9 @@ def brokers_state(
     references: frozenset[str],
 ) -> StatefulSetState:
     """Return the observed state of a StatefulSet of brokers; ``before`` contains the user's own settings."""
+    container = spec.brokers.container
+    hosts = [address.rpartition(":")[0] or address for address in spec.zookeeper_hosts.split(",")]
+    needing = {p["metadata"]["name"]: zookeeper_needs(section(p, "spec"), container, hosts) for p in pods}
     return replace(
         own_state(stateful_set, pods, spec.brokers.container),
         container_found=container_of(stateful_set, spec.brokers.container) is not None,
@@ -367,6 +371,10 @@ def brokers_state(
         drift=drift,
         properties_from="" if before.files is None else f"{before.files.kind}/{before.files.name}",
         issued_secret=before.issued_secret,
+        zookeeper_needs=zookeeper_needs(stateful_set["spec"]["template"]["spec"], container, hosts),
+        pods_needing_zookeeper={
+            name: tuple(need.part for need in needs) for name, needs in sorted(needing.items()) if needs
+        },
     )
 
 
