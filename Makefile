@@ -199,7 +199,11 @@ FIXES_ON := $(or $(KUBERNETES_VERSION),$(shell sed -n 's/^KUBERNETES_VERSION=//p
 .PHONY: fixes
 fixes: venv java ## what the catalogue of findings tells people to run, against real Kafka and a real API server; the catalogue's reason for the rest (10 minutes)
 	$(SAY) "fixes of findings, on Kafka processes and on $(or $(KUBE_CONTEXT),an API server $(FIXES_ON))"
-	@$(if $(KUBE_CONTEXT),,$(CLUSTER) with-api-server $(FIXES_ON)) $(PYTEST) tests/fixes tests/integration/test_config_that_stops_failovers.py $(ARGS)
+	@$(if $(KUBE_CONTEXT),,$(CLUSTER) with-api-server $(FIXES_ON)) $(MAKE) --no-print-directory fixes-here
+
+.PHONY: fixes-here
+fixes-here: # the tests of `make fixes`, once there is an API server
+	@$(PYTEST) tests/fixes tests/integration/test_config_that_stops_failovers.py $(ARGS)
 
 .PHONY: e2e
 e2e: venv cluster-up images ## bad input, and a migration of a real Kafka cluster on a real Kubernetes

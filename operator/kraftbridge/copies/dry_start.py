@@ -49,6 +49,19 @@ def copies_of(stateful_set: str, ordinals: Sequence[int]) -> tuple[CopyKey, ...]
     return tuple(CopyKey(stateful_set, ordinal, mode) for mode, ordinal in modes)
 
 
+def shown_ids(copies: Iterable[CopyOutcome]) -> dict[str, int]:
+    """Return the broker id with which the copy of each pod in its present mode would start Kafka."""
+    ids: dict[str, int] = {}
+    for copy in copies:
+        if copy.key.mode is not BrokerMode.ZOOKEEPER or copy.start is None or not copy.start.valid:
+            continue
+        given = copy.start.settings.get("broker.id", copy.start.settings.get("node.id"))
+        value = "" if given is None else given.value or ""
+        if value.isdecimal():
+            ids[copy.key.pod] = int(value)
+    return ids
+
+
 def described(brokers: BrokersSpec) -> str:
     """Return a channel as a user writes it in ``spec.brokers``."""
     return str(ChannelStatus.of(brokers))

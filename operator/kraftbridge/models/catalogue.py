@@ -476,8 +476,10 @@ class Code(StrEnum):
     )
     BROKER_IDENTITY_UNKNOWN = (
         "BrokerIdentityUnknown", _BLOCKING, _PREFLIGHT,
-        "The pods of {sets} and the registered brokers {brokers} cannot be paired by their advertised hosts",
-        "Advertise each broker under its pod's DNS name",
+        ("The pods of {sets} and the registered brokers {brokers} cannot be paired: neither the hosts that they "
+         "advertise nor copies of the pods tell which pod has which broker"),
+        ("Let copies of the pods show broker.id (dryStart.enabled=true in the chart, every broker Ready), "
+         "or advertise each broker under its pod's DNS name at one of its listeners"),
     )
     LEFTOVER_REPLICAS = (
         "LeftoverReplicas", _BLOCKING, _PREFLIGHT,

@@ -16,6 +16,8 @@ from kraftbridge.models.spec import BrokersSpec
 
 PLAN_KEY: Final = "plan.json"
 """Key of the `DryStartPlan` in the ConfigMap of a dry start."""
+UNKNOWN_BROKER: Final = -1
+"""Id of a copy that shows the id of its broker, and has nothing else to show."""
 PROBLEM_KEY: Final = "problem"
 """Key of the reason why a run cannot go on."""
 
@@ -168,6 +170,14 @@ class DryStartReport:
     untried: str = ""
     """Reason why the brokers' credentials for the controllers' listener could not be tried."""
 
+    @property
+    def is_of_ids(self) -> bool:
+        """Whether its copies show which pod has which broker, and were made without knowing it.
+
+        Their directories were blank, so they say nothing else about the brokers.
+        """
+        return bool(self.copies) and all(copy.broker_id == UNKNOWN_BROKER for copy in self.copies)
+
 
 class DryStartStage(StrEnum):
     """What a dry start does: each stage ends before the next one begins."""
@@ -275,8 +285,13 @@ class DryStartState:
     only in preflight with ``configStyle: Auto``."""
 
     @property
-    def current(self) -> DryStartReport | None:
+    def latest(self) -> DryStartReport | None:
         """The report, if it is about the present inputs."""
         if self.report is None or self.report.fingerprint != self.fingerprint:
             return None
         return self.report
+
+    @property
+    def current(self) -> DryStartReport | None:
+        """The report, if it is about the present inputs and judges the brokers."""
+        return None if self.latest is None or self.latest.is_of_ids else self.latest

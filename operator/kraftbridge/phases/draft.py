@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from kraftbridge.constants import DEFAULT_CLUSTER_DOMAIN
+from kraftbridge.copies.dry_start import shown_ids
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import ConditionType, Reason, Status, with_condition
 from kraftbridge.models.decision import Action, Event, EventReason, EventType
-from kraftbridge.models.observation import Observation, StatefulSetState, Unobserved
+from kraftbridge.models.observation import Observation, PodState, StatefulSetState, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import FindingStatus, MigrationStatus, WaitKind
@@ -118,20 +119,27 @@ class StepContext:
     def registered_broker_ids(self) -> dict[str, int]:
         """Return the broker id of each pod, from the hosts that brokers registered in ZooKeeper (``/brokers/ids``).
 
+        Where a host tells no pod, as with addresses of load balancers and nodes, the copies of a dry start tell it.
         The result is empty unless every pod has exactly one id.
         """
         sets, zookeeper = self.stateful_sets(), self.observation.zookeeper
         if isinstance(sets, Unobserved) or isinstance(zookeeper, Unobserved):
             return {}
-        ids: dict[str, int] = {}
-        for pod in (p for s in sets for p in s.pods):
-            matching = [
-                b.id for b in zookeeper.brokers if any(h == pod.ip or h.split(".")[0] == pod.name for h in b.hosts)
-            ]
-            if len(matching) != 1:
-                return {}
-            ids[pod.name] = matching[0]
-        return ids if len(set(ids.values())) == len(ids) else {}
+        pods = [pod for stateful_set in sets for pod in stateful_set.pods]
+        by_host = {pod.name: _ids_at(pod, zookeeper) for pod in pods}
+        if all(len(found) == 1 for found in by_host.values()):
+            ids = {name: found[0] for name, found in by_host.items()}
+        else:
+            ids = self._shown_broker_ids({broker.id for broker in zookeeper.brokers})
+        is_whole = ids.keys() == by_host.keys() and len(set(ids.values())) == len(ids)
+        return ids if is_whole and all(ids[name] in found for name, found in by_host.items() if found) else {}
+
+    def _shown_broker_ids(self, registered: set[int]) -> dict[str, int]:
+        """Return the ids of registered brokers that the copies of a dry start show."""
+        state = self.observation.dry_start
+        if isinstance(state, Unobserved) or state.latest is None:
+            return {}
+        return {pod: broker for pod, broker in shown_ids(state.latest.copies).items() if broker in registered}
 
     def refusal(self) -> str:
         """Return the error of a refused action of the last step, ``""`` when none was refused."""
@@ -140,6 +148,15 @@ class StepContext:
     def failure(self) -> str:
         """Return the error of a failed action of the last step, ``""`` when none failed."""
         return next((o.error for o in self.observation.outcomes if o.error), "")
+
+
+def _ids_at(pod: PodState, zookeeper: ZooKeeperState) -> list[int]:
+    """Return the brokers that registered the pod's name or address."""
+    return [
+        broker.id
+        for broker in zookeeper.brokers
+        if any(host == pod.ip or host.split(".")[0] == pod.name for host in broker.hosts)
+    ]
 
 
 def soak(step: StepContext, seconds: int) -> Wait | None:

@@ -136,9 +136,14 @@ def _judge(draft: Draft) -> Wait | None:
 
 
 def _cluster_id(step: StepContext) -> str:
-    """Return the cluster's id once ZooKeeper tells it and the id of each broker: a dry start begins with them."""
+    """Return the cluster's id once ZooKeeper tells it, and it is known or can be found out which pod has which broker.
+
+    A dry start begins with both.
+    """
     zookeeper = step.observation.zookeeper
-    if not isinstance(zookeeper, ZooKeeperState) or not step.registered_broker_ids():
+    if not isinstance(zookeeper, ZooKeeperState):
+        return ""
+    if not step.registered_broker_ids() and not dry_start.may_show_ids(step):
         return ""
     return zookeeper.cluster_id or ""
 

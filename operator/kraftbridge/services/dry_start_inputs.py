@@ -13,7 +13,7 @@ from kraftbridge.builders.dry_start_pods import CopyFacts
 from kraftbridge.config import Settings
 from kraftbridge.copies import dry_start
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
-from kraftbridge.models.dry_start import ListenerOfControllers
+from kraftbridge.models.dry_start import UNKNOWN_BROKER, ListenerOfControllers
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.phase import BrokerMode
@@ -152,6 +152,8 @@ class InputReader:
     ) -> list[Copy]:
         """Return the copies of every pod in the channel of ``spec.brokers``.
 
+        Where no id of a broker is known, they show the ids: in the present mode, with blank directories.
+
         Raises
         ------
         ObservationError
@@ -160,6 +162,7 @@ class InputReader:
         spec = migration.spec
         running = clients.brokers.broker_settings()
         migration = replace(migration, status=migration.status.model_copy(update={"cluster_id": run.cluster_id}))
+        shows_ids = not run.broker_ids
         copies: list[Copy] = []
         for source in sources:
             original = self._facts.original(migration, source.stateful_set)
@@ -170,8 +173,10 @@ class InputReader:
                 )
             brokers = self._facts.brokers(migration, original)
             for key in dry_start.copies_of(name, sorted(source.pods)):
+                if shows_ids and key.mode is not BrokerMode.ZOOKEEPER:
+                    continue
                 changed, files = builder.overlaid(spec, brokers, migration.identity.name, source.stateful_set, key.mode)
-                broker_id = run.broker_ids.get(key.pod)
+                broker_id = UNKNOWN_BROKER if shows_ids else run.broker_ids.get(key.pod)
                 if broker_id is None:
                     raise ObservationError(f"pod {key.pod}", "the id of its broker is not known")
                 copy = CopyFacts(
@@ -181,7 +186,7 @@ class InputReader:
                     container=spec.brokers.container,
                     broker_id=broker_id,
                     cluster_id=run.cluster_id,
-                    log_dirs=_log_dirs(running.get(broker_id, ())),
+                    log_dirs=() if shows_ids else _log_dirs(running.get(broker_id, ())),
                     files=files,
                     mounted=brokers.files,
                     inherits_options=brokers.java_tool_options.startswith(INHERITED_OPTIONS),

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -20,18 +21,21 @@ from kraftbridge.config import Settings
 from kraftbridge.copies.dry_start import copies_in, described, stage_after
 from kraftbridge.exceptions import ActionError, ObservationError
 from kraftbridge.models.dry_start import (
+    UNKNOWN_BROKER,
     ContainerImage,
     CopyKey,
     CopyOutcome,
     DryStartPlan,
+    DryStartReport,
     DryStartStage,
+    DryStartState,
     FenceProof,
     GivenSetting,
     KafkaStart,
 )
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
-from kraftbridge.models.status import DryStartStatus, MigrationStatus
+from kraftbridge.models.status import DryStartRunStatus, DryStartStatus, MigrationStatus
 from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.phases.dry_starting import stands
 from kraftbridge.pods.fence import EXIT_REACHED
@@ -515,3 +519,42 @@ def test_a_dry_start_that_made_no_copies_is_repeated_after_a_while() -> None:
     what_copies_say = ended.model_copy(update={"problem": ""})
     assert stands(what_copies_say, 0, NOW + timedelta(seconds=61))
     assert not stands(None, 0, NOW)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_without_ids_of_brokers_one_copy_of_each_pod_shows_its_own_from_a_blank_disk(known: bool) -> None:
+    """Directories with an id in them would show that id back."""
+    kubernetes, settings = FakeKubernetes(Clock()), Settings(operator_image="operator:1", verifier_image="v")
+    kubernetes.create(user_stateful_set())
+    kubernetes.settle()
+    starts, identity = DryStarts(settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
+    sources = starts._reader.read(identity, spec(), MigrationStatus()).sources
+    pods = [f"kafka-{ordinal}" for ordinal in sources[0].pods]
+    running = DryStartRunStatus(
+        run_id="r1", digest="d", launched_at=NOW, generation=1, cluster_id="c", stage_at=NOW,
+        broker_ids={name: 7 + i for i, name in enumerate(pods)} if known else {},
+    )  # fmt: skip
+    clients = cast("Any", SimpleNamespace(brokers=SimpleNamespace(broker_settings=dict)))
+
+    copies = [each for each, _ in starts._reader.copies(identity, spec(), MigrationStatus(), clients, running, sources)]
+
+    present = [each for each in copies if each.key.mode is BrokerMode.ZOOKEEPER]
+    assert [each.key.pod for each in present] == pods
+    assert (len(copies) > len(present)) is known
+    assert [each.broker_id for each in present] == (
+        [7 + i for i in range(len(pods))] if known else [UNKNOWN_BROKER] * len(pods)
+    )
+    assert all(bool(each.log_dirs) is known for each in copies)
+    prepared = str(copy_pod(facts(), copies[0])["spec"]["initContainers"][0]["command"])
+    assert known or "--meta-properties" not in prepared
+
+
+def test_a_report_of_copies_that_show_ids_judges_no_broker() -> None:
+    def report(broker_id: int) -> DryStartState:
+        copies = (CopyOutcome(CopyKey("kafka", 0, BrokerMode.ZOOKEEPER), broker_id, None),)
+        return DryStartState("same", report=DryStartReport("same", copies))
+
+    assert report(UNKNOWN_BROKER).current is None
+    assert report(UNKNOWN_BROKER).latest is not None
+    assert report(0).current is not None
+    assert DryStartState("same", report=DryStartReport("same", problem="no copies")).current is not None

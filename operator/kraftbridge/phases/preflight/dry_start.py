@@ -52,6 +52,16 @@ def awaited(step: StepContext) -> bool:
     return state is not None and state.current is None
 
 
+def may_show_ids(step: StepContext) -> bool:
+    """Return whether copies may show which pod has which broker: no dry start has tried it, and every broker runs."""
+    state = _state(step)
+    sets, zookeeper = step.stateful_sets(), step.observation.zookeeper
+    if state is None or state.latest is not None or isinstance(sets, Unobserved) or isinstance(zookeeper, Unobserved):
+        return False
+    pods = [pod for stateful_set in sets for pod in stateful_set.pods]
+    return 0 < len(pods) <= len(zookeeper.brokers) and not any(pod.down for pod in pods)
+
+
 def is_running(step: StepContext) -> bool:
     """Return whether copies of the brokers' pods are made or run now."""
     return dry_starting.running(step) is not None

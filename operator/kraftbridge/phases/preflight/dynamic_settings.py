@@ -89,5 +89,5 @@ def _command(refusal: Refusal, broker: int) -> str:
     Kafka refuses to delete a value that is more than double of what holds then.
     """
     entity = option("entity-default") if refusal.is_default else option("entity-name", broker)
-    template = "kafka-configs --bootstrap-server HOST:PORT --alter --entity-type brokers {entity} --add-config={config}"
+    template = "kafka-configs --bootstrap-server HOST:PORT --alter --entity-type brokers {entity} --add-config {config}"
     return ", then ".join(command(template, entity=entity, config=f"{refusal.name}={value}") for value in refusal.steps)

@@ -293,6 +293,8 @@ def _identities(draft: Draft, name: str, state: ZooKeeperState) -> Iterator[Find
         return
     registered = {broker.id for broker in state.brokers}
     managed = set(draft.registered_broker_ids().values())
+    if not managed and dry_start.may_show_ids(draft):
+        return  # copies of the pods show it
     if not managed:
         names = ", ".join(stateful_set.name for stateful_set in sets)
         brokers = [broker.id for broker in state.brokers]
