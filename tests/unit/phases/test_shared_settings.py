@@ -17,7 +17,7 @@ from tests.support.observations import (
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import RestartPod
-from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.observation import NOT_NEEDED, Unobserved
 from kraftbridge.models.phase import Part, Phase, Target
 from kraftbridge.models.status import (
     ControllersStatus,
@@ -62,6 +62,13 @@ def controllers_of(situation: Situation) -> ControllersStatus:
 def stalled(situation: Situation) -> str:
     found = condition(situation.decide().status.conditions, ConditionType.STALLED)
     return found.message if found is not None and found.status == "True" and found.reason is Reason.FINDINGS else ""
+
+
+@pytest.mark.parametrize("phase", [phase for phase, _ in STEPS])
+def test_settings_that_are_to_be_read_are_not_called_unneeded(phase: Phase) -> None:
+    message = rendered(open_gate(phase)).observing(survey=NOT_NEEDED).decide().status.message
+    assert "the settings of the brokers are read anew" in message
+    assert "not needed" not in message
 
 
 @pytest.mark.parametrize(("phase", "following"), STEPS)
