@@ -487,10 +487,9 @@ class Code(StrEnum):
          "that no topic assigns to it: {replicas}. A broker with a replica that has no topic id "
          "(no partition.metadata) may rejoin no ISR after the takeover (KAFKA-21022)"),
         ("Copy what you need of it, then let Kafka delete it; nothing restarts. If the topic does not exist: "
-         "create it with each of its partitions on this broker (kafka-topics --create --topic TOPIC "
-         "--replica-assignment {broker},{broker},…: one for each number up to the partition's), and delete it. "
-         "If it exists: add this broker to the partition's replicas and remove it again "
-         "(kafka-reassign-partitions --execute)"),
+         "create it with each of its partitions on broker {broker} (the replica assignment of kafka-topics has one "
+         "entry for each number up to the partition's), and delete it. If it exists: "
+         "add this broker to the partition's replicas and remove it again with kafka-reassign-partitions"),
         _ACCEPTABLE,
     )
     LOG_DIRS_UNKNOWN = (
@@ -581,9 +580,8 @@ class Code(StrEnum):
     REPLICAS_MOVING = (
         "ReplicasMoving", _BLOCKING, _PREFLIGHT,
         "Broker {broker} is moving replicas into its log directory {directory}: {replicas}",
-        ("Wait until that ends: kafka-log-dirs --describe --broker-list {broker} shows isFuture true until then. "
-         "A move that makes no progress has a throttle, or ends when kafka-reassign-partitions --execute "
-         "names the present directory"),
+        ("Wait until that ends: kafka-log-dirs shows isFuture true until then. "
+         "A move that makes no progress has a throttle, or ends when another reassignment names the present directory"),
         _ACCEPTABLE,
     )
     REDUNDANCY_UNKNOWN = (

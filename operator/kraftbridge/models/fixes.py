@@ -25,10 +25,17 @@ class Unrun(StrEnum):
     OBJECTS = "the user's own object goes back to what it was: nobody but the user knows it"
     NODES = "it needs a node, which an API server alone does not have"
     START = "brokers restart with a setting or an image: tests/integration and `make dry-start-live` start them"
+    TIER = "tests/integration runs it on real Kafka: test_log_dirs.py, test_long_configs.py"
     RECORDED = "its words depend on what was lost: tests/unit/phases and `make lost-quorum-live` go these ways"
 
 
 UNRUN: Final[Mapping[Code, Unrun]] = {
+    **dict.fromkeys((Code.LEFTOVER_REPLICAS, Code.TEXT_TOO_LONG), Unrun.TIER),
+    **dict.fromkeys((Code.LOG_DIR_OFFLINE, Code.DATA_NOT_ON_CLAIM), Unrun.SURROUNDINGS),
+    **dict.fromkeys((Code.REPLICAS_MOVING, Code.ALTER_CONFIG_POLICY_DIFFERS), Unrun.JUDGEMENT),
+    **dict.fromkeys((Code.PROBE_ASKS_ZOOKEEPER, Code.POD_NEEDS_ZOOKEEPER), Unrun.OBJECTS),
+    Code.LOG_DIRS_UNKNOWN: Unrun.REQUESTS,
+    Code.LEFTOVER_IN_THE_WAY: Unrun.NODES,
     **dict.fromkeys(
         (
             Code.ACCEPTED_CODE_UNKNOWN,

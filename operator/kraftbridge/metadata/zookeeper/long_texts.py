@@ -8,7 +8,6 @@ configs, principals and resources of ACLs, and names of users; configs of client
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +16,7 @@ from urllib.parse import unquote
 from kraftbridge.exceptions import PasswordDecodingError
 from kraftbridge.metadata.entities import EncodedPassword, is_password_config, looks_encoded
 from kraftbridge.metadata.zookeeper.znodes import acl_entries, config_values, json_object
+from kraftbridge.outside.shell import command, option
 
 LONGEST_TEXT: Final = 32_766
 """Bytes. Kafka 3.9.1 copies one more, and exits at two more (seen)."""
@@ -65,19 +65,26 @@ def long_texts(path: str, data: bytes | None, *, decrypted: bool) -> Iterator[Lo
             pass
 
 
+_WITH_OUR_TOOL: Final = (
+    "Delete the config, from the operator's pod (kafka-configs cannot: no broker can show such a value):"
+)
+
+
 def _configs(folder: str, entity: str, values: Mapping[str, str], *, decrypted: bool) -> Iterator[LongText]:
     owner = "" if entity == "<default>" else entity
-    option = folder.removesuffix("s")
     for name, value in values.items():
         size = _plain_bytes(value) if decrypted and is_password_config(name) else _bytes(value)
         longest = max(_bytes(name), size)
         if longest <= LONGEST_TEXT:
             continue
         shown = _shown(name)
+        removal = command(
+            "python -m kraftbridge.kafka remove-config --brokers HOST:9092,… {owner} {config}",
+            owner=option(folder.removesuffix("s"), owner),
+            config=option("config", shown),
+        )
         way_out = (
-            "Delete the config, from the operator's pod (kafka-configs cannot: no broker can show such a value): "
-            f"python -m kraftbridge.kafka remove-config --brokers HOST:9092,… --{option} {shlex.quote(owner)} "
-            f"--config {shlex.quote(shown)}. Then set a shorter one (for throttled replicas * stands for all of them)"
+            f"{_WITH_OUR_TOOL} {removal}. Then set a shorter one (* stands for all throttled replicas)"
         )
         yield LongText(f"the config {shown}", longest, way_out)
 
@@ -85,7 +92,7 @@ def _configs(folder: str, entity: str, values: Mapping[str, str], *, decrypted: 
 def _others(texts: Mapping[str, str], path: str) -> Iterator[LongText]:
     for what, text in texts.items():
         if _bytes(text) > LONGEST_TEXT:
-            yield LongText(what, _bytes(text), f"Delete the znode (zookeeper-shell, delete): {_shown(path)}")
+            yield LongText(what, _bytes(text), f"Delete znode {_shown(path)} with zookeeper-shell")
 
 
 def _shown(text: str) -> str:
