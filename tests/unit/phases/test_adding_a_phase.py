@@ -29,7 +29,7 @@ CASE = """\
             )
 """
 ENTERED = ("        or Enter(Phase.FINALIZING)\n", "        or Enter(Phase.LOOKING_BACK)\n")
-IMPORTS_BEFORE = "from kraftbridge.phases.draft import QUORUM_IS_READY"
+IMPORTS_BEFORE = "from kraftbridge.phases.draft import ("
 IMPORTS = """\
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.report import Profile

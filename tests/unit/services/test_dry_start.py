@@ -127,7 +127,9 @@ LIVE: Mapping[str, Any] = {"metadata": {"name": "kafka-1"}, "status": {"podIP": 
 def acts(pods: Pods) -> DryStartActs:
     settings, unused = Settings(operator_image="operator:1", verifier_image="v"), cast("Any", None)
     identity = Identity("shop", "main", "u", 1)
-    return DryStartActs(cast("Any", pods), settings, unused, unused, identity, spec(), MigrationStatus(), unused)
+    return DryStartActs(
+        cast("Any", pods), settings, unused, unused, Migration(identity, spec(), MigrationStatus()), unused
+    )
 
 
 def run(pods: Pods, closed: tuple[str, ...] = CLOSED, live: Mapping[str, Any] = LIVE) -> CopyOutcome:
@@ -528,7 +530,7 @@ def test_without_ids_of_brokers_one_copy_of_each_pod_shows_its_own_from_a_blank_
     kubernetes.create(user_stateful_set())
     kubernetes.settle()
     starts, identity = DryStarts(settings, Facts(kubernetes, settings)), Identity("kafka", "demo", "u", 1)
-    sources = starts._reader.read(identity, spec(), MigrationStatus()).sources
+    sources = starts._reader.read(Migration(identity, spec(), MigrationStatus())).sources
     pods = [f"kafka-{ordinal}" for ordinal in sources[0].pods]
     running = DryStartRunStatus(
         run_id="r1", digest="d", launched_at=NOW, generation=1, cluster_id="c", stage_at=NOW,
@@ -536,7 +538,10 @@ def test_without_ids_of_brokers_one_copy_of_each_pod_shows_its_own_from_a_blank_
     )  # fmt: skip
     clients = cast("Any", SimpleNamespace(brokers=SimpleNamespace(broker_settings=dict)))
 
-    copies = [each for each, _ in starts._reader.copies(identity, spec(), MigrationStatus(), clients, running, sources)]
+    copies = [
+        each
+        for each, _ in starts._reader.copies(Migration(identity, spec(), MigrationStatus()), clients, running, sources)
+    ]
 
     present = [each for each in copies if each.key.mode is BrokerMode.ZOOKEEPER]
     assert [each.key.pod for each in present] == pods

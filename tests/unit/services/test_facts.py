@@ -34,7 +34,7 @@ def test_the_controllers_policy_admits_exactly_the_pods_that_the_brokers_statefu
     stateful_set["spec"]["selector"] = selector
     kubernetes.create(stateful_set)
     facts = Facts(kubernetes, Settings(operator_image="operator:test"))
-    of_quorum = facts.controllers(Identity("kafka", "demo", "uid-1", 1), spec(), MigrationStatus())
+    of_quorum = facts.controllers(Migration(Identity("kafka", "demo", "uid-1", 1), spec(), MigrationStatus()))
     (policy,) = (
         o["spec"]
         for o in controllers_objects(spec(), of_quorum, ControllerMode.MIGRATION, format_allowed=True)
@@ -137,7 +137,7 @@ def test_a_reference_that_the_migration_would_replace_is_told_with_its_line_and_
     kubernetes = FakeKubernetes(Clock())
     original = referring(kubernetes)
     facts = Facts(kubernetes, Settings(operator_image="operator:test"))
-    of_set = facts.brokers(Identity("kafka", "demo", "uid-1", 1), spec(), MigrationStatus(), original)
+    of_set = facts.brokers(Migration(Identity("kafka", "demo", "uid-1", 1), spec(), MigrationStatus()), original)
     assert original_state.fixed_variables(spec(), original, of_set) == {
         "KAFKA_AUTHORIZER_CLASS_NAME": "value: (the value in the Secret)",
         "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": 'value: "INTERNAL:SSL"',
@@ -148,7 +148,7 @@ def test_java_options_from_envfrom_are_appended_to_and_not_written_into_the_temp
     kubernetes = FakeKubernetes(Clock())
     original = referring(kubernetes)
     facts = Facts(kubernetes, Settings(operator_image="operator:test"))
-    of_set = facts.brokers(Identity("kafka", "demo", "uid-1", 1), spec(), MigrationStatus(), original)
+    of_set = facts.brokers(Migration(Identity("kafka", "demo", "uid-1", 1), spec(), MigrationStatus()), original)
     (container,) = overlay(spec(), of_set, "kafka", BrokerMode.KRAFT)["spec"]["template"]["spec"]["containers"]
     options = next(e["value"] for e in container["env"] if e["name"] == "JAVA_TOOL_OPTIONS")
     assert options == f"$(JAVA_TOOL_OPTIONS) {SHORT_ADDRESS_CACHE}"

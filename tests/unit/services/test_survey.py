@@ -20,7 +20,7 @@ from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import controllers_name
 from kraftbridge.models.survey import Room, Survey, ZooKeeperUsers
-from kraftbridge.phases.draft import Identity
+from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services.clients import controllers_zookeeper_identities
 from kraftbridge.services.observe import survey
 from kraftbridge.services.observe.survey import Surveyor, writers_of
@@ -312,7 +312,7 @@ def test_a_change_is_tried_again_when_it_differs_or_its_answer_is_old(
     def tried(seconds: float) -> tuple[set[str], bool]:
         now[0] += seconds
         before = len(operator.kubernetes.calls)
-        found = surveyor._refused(Identity("kafka", "demo", uid, 1), spec[0], operator.status())
+        found = surveyor._refused(Migration(Identity("kafka", "demo", uid, 1), spec[0], operator.status()))
         return {kind for verb, kind, _ in operator.kubernetes.calls[before:] if verb == "try_apply"}, bool(found)
 
     everything, refused = tried(0)

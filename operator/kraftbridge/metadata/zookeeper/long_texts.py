@@ -83,9 +83,7 @@ def _configs(folder: str, entity: str, values: Mapping[str, str], *, decrypted: 
             owner=option(folder.removesuffix("s"), owner),
             config=option("config", shown),
         )
-        way_out = (
-            f"{_WITH_OUR_TOOL} {removal}. Then set a shorter one (* stands for all throttled replicas)"
-        )
+        way_out = f"{_WITH_OUR_TOOL} {removal}. Then set a shorter one (* stands for all throttled replicas)"
         yield LongText(f"the config {shown}", longest, way_out)
 
 
