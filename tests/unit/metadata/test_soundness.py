@@ -132,7 +132,7 @@ def test_a_config_that_no_record_takes_blocks_with_the_way_out(
     assert (each.severity, each.object) == (Severity.BLOCKING, path)
     assert f"the config {name} has {size} bytes" in each.reason
     owner = "''" if entity == "<default>" else entity
-    assert f"remove-config --brokers HOST:9092,… --{folder.removesuffix('s')} {owner} --config " in each.fix
+    assert f"remove-config --brokers HOST:9092,… --{folder.removesuffix('s')}={owner} --config=" in each.fix
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_name_that_no_record_takes_blocks(path: str, body: Any, what: str) -> 
     (each,) = too_long(tree)
     assert what in each.reason
     assert len(each.reason) < 400
-    assert each.fix.startswith("Delete the znode (zookeeper-shell, delete): /")
+    assert each.fix.startswith("Delete znode ")
 
 
 def test_the_longest_texts_that_kafka_takes_do_not_block() -> None:
