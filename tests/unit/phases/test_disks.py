@@ -28,9 +28,12 @@ def every(**of: LogDir) -> dict[int, tuple[LogDir, ...] | Unobserved]:
 
 
 CASES = {
-    "LeftoverReplicas": (LogDir(DATA, leftovers=("old-topic-0", "old-topic-7")), ("old-topic-0, old-topic-7", "2,2,…")),
+    "LeftoverReplicas": (
+        LogDir(DATA, leftovers=("old-topic-0", "old-topic-7")),
+        ("old-topic-0, old-topic-7", "on broker 2"),
+    ),
     "LogDirOffline": (LogDir(DATA, error="KAFKA_STORAGE_ERROR"), ("KAFKA_STORAGE_ERROR", "Repair its volume")),
-    "ReplicasMoving": (LogDir(DATA, future=("t-3",)), ("t-3", "--broker-list 2")),
+    "ReplicasMoving": (LogDir(DATA, future=("t-3",)), ("t-3", "isFuture")),
 }
 
 
