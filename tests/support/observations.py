@@ -348,6 +348,7 @@ def survey(**changes: Any) -> Survey:
         budgets=(Budget("kafka", BROKER_SET, 1, 3, 3, 2, up_to_date=True),),
         missing_rights=(),
         writers={BROKER_SET: ()},
+        log_dirs=dict.fromkeys(BROKER_IDS, ()),
     )
     return replace(fine, **changes)
 

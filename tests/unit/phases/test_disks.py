@@ -62,6 +62,7 @@ def test_clean_directories_are_no_finding() -> None:
     [
         (Unobserved("brokers", "none answered"), "brokers"),
         (every() | {1: Unobserved("broker 1", "CLUSTER_AUTHORIZATION_FAILED")}, "broker/1"),
+        ({broker: directories for broker, directories in every().items() if broker != 1}, "broker/1"),
     ],
 )
 def test_directories_that_nobody_has_listed_block(log_dirs: Any, name: str) -> None:

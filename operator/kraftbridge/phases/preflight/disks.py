@@ -24,7 +24,8 @@ def findings(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
         return
     yield from _not_kept(step, survey.log_dirs)
     hidden = _hidden_topics(survey)
-    for broker, directories in sorted(survey.log_dirs.items()):
+    for broker in sorted(survey.log_dirs.keys() | step.registered_broker_ids().values()):
+        directories = survey.log_dirs.get(broker, Unobserved(f"broker {broker}", "Kafka does not list it as running"))
         if isinstance(directories, Unobserved):
             yield finding(Code.LOG_DIRS_UNKNOWN, f"broker/{broker}", reason=directories)
             continue
