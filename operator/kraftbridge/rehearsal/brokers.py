@@ -152,8 +152,12 @@ class BrokerPlan:
         if in_force is None:
             words = next(iter(_errors(log)[-1:]), last_words(output))
             return RehearsalVerdict.FAILS, f"Kafka does not start in KRaft mode (exit code {ended}): {words}", []
+        if broker.dynamic and not in_force.dynamic:
+            return RehearsalVerdict.UNKNOWN, "the agent names no setting that may be dynamic, so none was compared", []
+        # Kafka drops a name that cannot be dynamic in any mode.
+        stored = {name: value for name, value in broker.dynamic.items() if without_listener(name) in in_force.dynamic}
         try:
-            unheld = list(self._unheld(broker.dynamic, in_force))
+            unheld = list(self._unheld(stored, in_force))
         except MetadataError as error:
             return RehearsalVerdict.UNKNOWN, f"its dynamic settings could not be compared: {error}", []
         said = [words for words in _errors(log) if _REFUSED.search(words)]
@@ -165,16 +169,14 @@ class BrokerPlan:
         faults = [*said, *log.faults()]
         if faults:
             return RehearsalVerdict.UNKNOWN, f"each dynamic setting is in force, and Kafka complains: {faults[0]}", []
-        count = len(broker.dynamic)
-        if count == 0:
+        if not stored:
             return RehearsalVerdict.WORKS, "it starts in KRaft mode; no dynamic setting is stored for it", []
-        return RehearsalVerdict.WORKS, f"it starts in KRaft mode, with each of {count} dynamic settings in force", []
+        words = f"it starts in KRaft mode, with each of {len(stored)} dynamic settings in force"
+        return RehearsalVerdict.WORKS, words, []
 
     def _unheld(self, stored: Mapping[str, str], in_force: _InForce) -> Iterator[UnheldSetting]:
-        """Yield the dynamic settings that are not in force. Kafka drops a name that cannot be dynamic in any mode."""
+        """Yield the dynamic settings that are not in force."""
         for name, value in sorted(stored.items()):
-            if without_listener(name) not in in_force.dynamic:
-                continue
             found = in_force.settings.get(name, {})
             if "hash" in found or is_password_config(name):
                 if found.get("hash") != self._hashed(value):
@@ -258,11 +260,13 @@ def _of_controllers(groups: Sequence[Sequence[BrokerSettings]]) -> dict[str, str
     (``KafkaConfig.getInterBrokerListenerNameAndSecurityProtocol``).
     A broker's dynamic listeners are registered in ZooKeeper, and may be none of its start in KRaft mode.
     """
-    static = groups[0][0].static if groups else {}
+    static = groups[0][0].static
     return {_INTER_BROKER: static.get(_INTER_BROKER, "PLAINTEXT")}
 
 
 def _groups(tree: CopiedTree, properties: Mapping[int | None, Mapping[str, str]]) -> list[list[BrokerSettings]]:
+    if not tree.brokers:
+        raise RehearsalError("no broker is registered in the dump, so none can be rehearsed")
     if unknown := sorted(each for each in properties if each is not None and each not in tree.brokers):
         raise RehearsalError(f"--broker-properties names broker {unknown[0]}, which is not registered in the dump")
     groups: dict[tuple[object, ...], list[BrokerSettings]] = {}
@@ -301,7 +305,7 @@ def _in_force(output: str) -> _InForce | None:
     if line is None:
         return None
     body = parsed_json(line.removeprefix(_RESULT))
-    return _InForce(body["settings"], frozenset(body["dynamic"]))
+    return _InForce(body["settings"], frozenset(filter(None, body["dynamic"])))
 
 
 def _type(found: Mapping[str, str | None]) -> ConfigType:

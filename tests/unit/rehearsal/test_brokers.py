@@ -48,6 +48,12 @@ CASES = {
     "spelled otherwise": (0, report(num__io__threads=value("16")), {"num.io.threads": " 016"}, RehearsalVerdict.WORKS, "with each of 1"),
     "nothing stored": (0, report(), {}, RehearsalVerdict.WORKS, "no dynamic setting is stored"),
     "no dynamic setting in any mode": (0, report(), {"log.dirs": "/x"}, RehearsalVerdict.WORKS, "starts in KRaft mode"),
+    "one of two can be dynamic": (
+        0, report(num__io__threads=value("16")), {"num.io.threads": "16", "log.dirs": "/x"}, RehearsalVerdict.WORKS, "with each of 1",
+    ),
+    "nobody knows what can be dynamic": (
+        0, report(dynamic=("",)), {"num.io.threads": "16"}, RehearsalVerdict.UNKNOWN, "names no setting that may be dynamic",
+    ),
     "refused": (
         0, REFUSAL + report(num__io__threads=value("8")), {"num.io.threads": "16"}, RehearsalVerdict.FAILS,
         "not in force in KRaft mode: num.io.threads (stored 16, in force 8): ERROR Per-broker configs of 0 could not be applied",
@@ -158,6 +164,15 @@ def test_the_controller_demands_the_listener_that_the_brokers_use_among_themselv
     options = RehearsalOptions(tmp_path, tmp_path, settings=controllers)
     plan = planned(dump(tmp_path), options, BrokerOptions({None: static}, agent))
     assert plan.options.settings == {"inter.broker.listener.name": listener}
+
+
+def test_a_dump_without_brokers_is_no_rehearsal_of_one(tmp_path: Path) -> None:
+    path = tmp_path / "zk.jsonl"
+    write_dump([Znode("/brokers/ids", b"")], path, "")
+    agent = tmp_path / "agent.jar"
+    agent.touch()
+    with pytest.raises(RehearsalError, match="no broker is registered in the dump"):
+        planned(path, RehearsalOptions(tmp_path, tmp_path), BrokerOptions({None: {}}, agent))
 
 
 def test_without_the_agent_nothing_starts(tmp_path: Path) -> None:
