@@ -238,21 +238,16 @@ public final class DryStartAgent {
         private Map<String, Object> settings(Class<?> type, Object config) throws ReflectiveOperationException {
             Map<?, ?> given = (Map<?, ?>) type.getMethod("originals").invoke(config);
             Map<?, ?> values = (Map<?, ?>) type.getMethod("values").invoke(config);
-            Class<?> option = Class.forName("scala.Option", true, loader);
-            Class<?> valueType = Class.forName("org.apache.kafka.common.config.ConfigDef$Type", true, loader);
-            Class<?> definition = Class.forName("org.apache.kafka.common.config.ConfigDef", true, loader);
+            Definitions definitions = new Definitions(type);
             Map<String, Object> settings = new TreeMap<>();
             for (Map.Entry<?, ?> entry : given.entrySet()) {
                 String name = String.valueOf(entry.getKey());
-                Object found = type.getMethod("configType", String.class).invoke(null, name);
-                boolean sensitive = !OF_AUTHORIZERS.contains(name) && (Boolean) type.getMethod("maybeSensitive", option).invoke(null, found);
-                String value = String.valueOf(entry.getValue());
-                if (values.containsKey(name) && !sensitive && Boolean.TRUE.equals(option.getMethod("isDefined").invoke(found))) {
-                    Object spelled = definition.getMethod("convertToString", Object.class, valueType)
-                            .invoke(null, values.get(name), option.getMethod("get").invoke(found));
-                    settings.put(name, shown(spelled == null ? null : spelled.toString(), false));
+                Object found = definitions.of(name);
+                boolean sensitive = !OF_AUTHORIZERS.contains(name) && definitions.isSensitive(found);
+                if (values.containsKey(name) && !sensitive && definitions.isKnown(found)) {
+                    settings.put(name, shown(definitions.spelled(found, values.get(name)), false));
                 } else {
-                    settings.put(name, shown(value, sensitive));
+                    settings.put(name, shown(String.valueOf(entry.getValue()), sensitive));
                 }
             }
             for (Map.Entry<?, ?> entry : values.entrySet()) {
@@ -260,13 +255,8 @@ public final class DryStartAgent {
                 if (settings.containsKey(name) || !synonymGiven(name, given)) {
                     continue;
                 }
-                Object found = type.getMethod("configType", String.class).invoke(null, name);
-                boolean sensitive = (Boolean) type.getMethod("maybeSensitive", option).invoke(null, found);
-                Object value = entry.getValue();
-                Object spelled = Boolean.TRUE.equals(option.getMethod("isDefined").invoke(found))
-                        ? definition.getMethod("convertToString", Object.class, valueType).invoke(null, value, option.getMethod("get").invoke(found))
-                        : value;
-                settings.put(name, shown(spelled == null ? null : spelled.toString(), sensitive));
+                Object found = definitions.of(name);
+                settings.put(name, shown(definitions.spelled(found, entry.getValue()), definitions.isSensitive(found)));
             }
             return settings;
         }
@@ -275,37 +265,68 @@ public final class DryStartAgent {
         Map<String, Object> effective(Class<?> type, Object config) throws ReflectiveOperationException {
             Map<?, ?> given = (Map<?, ?>) type.getMethod("originals").invoke(config);
             Map<?, ?> values = (Map<?, ?>) type.getMethod("values").invoke(config);
-            Class<?> option = Class.forName("scala.Option", true, loader);
-            Class<?> valueType = Class.forName("org.apache.kafka.common.config.ConfigDef$Type", true, loader);
-            Class<?> definition = Class.forName("org.apache.kafka.common.config.ConfigDef", true, loader);
+            Definitions definitions = new Definitions(type);
             Map<String, Object> settings = new TreeMap<>();
             for (Map.Entry<?, ?> entry : given.entrySet()) {
                 String name = String.valueOf(entry.getKey());
-                Object found = type.getMethod("configType", String.class).invoke(null, name);
-                boolean sensitive = (Boolean) type.getMethod("maybeSensitive", option).invoke(null, found);
-                settings.put(name, typed(shown(String.valueOf(entry.getValue()), sensitive), option, found));
+                Object found = definitions.of(name);
+                settings.put(name, definitions.typed(found, shown(String.valueOf(entry.getValue()), definitions.isSensitive(found))));
             }
             for (Map.Entry<?, ?> entry : values.entrySet()) {
                 String name = String.valueOf(entry.getKey());
-                Object found = type.getMethod("configType", String.class).invoke(null, name);
-                boolean sensitive = (Boolean) type.getMethod("maybeSensitive", option).invoke(null, found);
-                if (!sensitive) {
-                    Object spelled = definition.getMethod("convertToString", Object.class, valueType)
-                            .invoke(null, entry.getValue(), option.getMethod("get").invoke(found));
-                    settings.put(name, typed(shown(spelled == null ? null : spelled.toString(), false), option, found));
+                Object found = definitions.of(name);
+                if (!definitions.isSensitive(found)) {
+                    settings.put(name, definitions.typed(found, shown(definitions.spelled(found, entry.getValue()), false)));
                 } else if (!given.containsKey(name)) {
-                    settings.put(name, typed(shown(null, true), option, found));
+                    settings.put(name, definitions.typed(found, shown(null, true)));
                 }
             }
             return settings;
         }
 
-        private static Map<String, Object> typed(Map<String, Object> shown, Class<?> option, Object found) throws ReflectiveOperationException {
-            Map<String, Object> typed = new TreeMap<>(shown);
-            if (Boolean.TRUE.equals(option.getMethod("isDefined").invoke(found))) {
-                typed.put("type", option.getMethod("get").invoke(found).toString());
+        /** What Kafka knows of each setting: {@code KafkaConfig.configType}, an option of {@code ConfigDef.Type}. */
+        private final class Definitions {
+            private final Class<?> kafkaConfig;
+            private final Class<?> option;
+            private final Class<?> valueType;
+            private final Class<?> definition;
+
+            Definitions(Class<?> kafkaConfig) throws ReflectiveOperationException {
+                this.kafkaConfig = kafkaConfig;
+                option = Class.forName("scala.Option", true, loader);
+                valueType = Class.forName("org.apache.kafka.common.config.ConfigDef$Type", true, loader);
+                definition = Class.forName("org.apache.kafka.common.config.ConfigDef", true, loader);
             }
-            return typed;
+
+            Object of(String name) throws ReflectiveOperationException {
+                return kafkaConfig.getMethod("configType", String.class).invoke(null, name);
+            }
+
+            boolean isSensitive(Object found) throws ReflectiveOperationException {
+                return (Boolean) kafkaConfig.getMethod("maybeSensitive", option).invoke(null, found);
+            }
+
+            boolean isKnown(Object found) throws ReflectiveOperationException {
+                return Boolean.TRUE.equals(option.getMethod("isDefined").invoke(found));
+            }
+
+            /** Returns a parsed value as {@code ConfigDef.convertToString} spells it, null without one. */
+            String spelled(Object found, Object value) throws ReflectiveOperationException {
+                Object spelled = value;
+                if (isKnown(found)) {
+                    spelled = definition.getMethod("convertToString", Object.class, valueType)
+                            .invoke(null, value, option.getMethod("get").invoke(found));
+                }
+                return spelled == null ? null : spelled.toString();
+            }
+
+            Map<String, Object> typed(Object found, Map<String, Object> shown) throws ReflectiveOperationException {
+                Map<String, Object> typed = new TreeMap<>(shown);
+                if (isKnown(found)) {
+                    typed.put("type", option.getMethod("get").invoke(found).toString());
+                }
+                return typed;
+            }
         }
 
         private boolean synonymGiven(String name, Map<?, ?> given) throws ReflectiveOperationException {
