@@ -7,6 +7,7 @@ Kafka hides what is a password, and what it does not know (``KafkaConfig.maybeSe
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kraftbridge.models.broker_settings import RULES, without_listener
@@ -112,6 +113,11 @@ def is_password(name: str) -> bool:
 def is_secret_setting(name: str) -> bool:
     """Return whether the value of a setting is secret: a password, or what Kafka 3.9 does not define."""
     return is_password(name) or _own_name(name) not in _KNOWN
+
+
+def secret_values(settings: Mapping[str, str]) -> Iterator[str]:
+    """Yield the values of secret settings."""
+    return (value for name, value in settings.items() if is_secret_setting(name))
 
 
 def _own_name(name: str) -> str:

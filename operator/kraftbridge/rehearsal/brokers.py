@@ -25,10 +25,10 @@ from kraftbridge.metadata.zookeeper.reader import read_dump
 from kraftbridge.models.broker_settings import without_listener
 from kraftbridge.models.config_values import ConfigType, same_value
 from kraftbridge.models.rehearsal import BrokerRehearsal, Ending, RehearsalResult, RehearsalVerdict, UnheldSetting
-from kraftbridge.models.secrecy import is_secret_setting
+from kraftbridge.models.secrecy import secret_values
 from kraftbridge.outside.json_text import parsed_json
 from kraftbridge.rehearsal.broker_properties import BrokerSettings, CopiedTree, Loopback, of_broker
-from kraftbridge.rehearsal.controller_log import ControllerLog, without
+from kraftbridge.rehearsal.controller_log import ControllerLog, to_hide, without
 from kraftbridge.rehearsal.processes import LocalProcesses, Processes, free_port, last_words
 from kraftbridge.rehearsal.rehearse import NODE_ID, Interlude, RehearsalOptions, ScratchCluster, act_in_dual_write
 from kraftbridge.rehearsal.tree import secrets_in
@@ -52,7 +52,6 @@ _START_SECONDS: Final = 180.0
 _PAUSE_SECONDS: Final = 0.2
 _REFUSED: Final = re.compile(r"(?:Per-broker configs of \d+|Cluster default configs) could not be applied")
 _GRAVE: Final = re.compile(r"(?:ERROR|FATAL) ")
-_SHORTEST_SECRET: Final = 4
 _MOST_NAMED: Final = 5
 _ORDER: Final = (
     RehearsalVerdict.FAILS,
@@ -238,7 +237,8 @@ def planned(dump: Path, options: RehearsalOptions, brokers: BrokerOptions) -> Br
     for znode in tree.take(read_dump(dump, options.chroot)):
         secrets.update(secrets_in(znode))
     settings = [*brokers.properties.values(), options.settings]
-    secrets.update(value for each in settings for name, value in each.items() if is_secret_setting(name))
+    for each in settings:
+        secrets.update(secret_values(each))
     work = options.work.resolve() / _FOLDER
     groups = _groups(tree, brokers.properties)
     return BrokerPlan(
@@ -248,7 +248,7 @@ def planned(dump: Path, options: RehearsalOptions, brokers: BrokerOptions) -> Br
         loopback=loopback,
         tree=tree,
         groups=groups,
-        secrets={value for value in secrets if len(value) >= _SHORTEST_SECRET},
+        secrets=to_hide(secrets),
         salt=random_text.token_hex(16).encode(),
     )
 

@@ -118,6 +118,11 @@ COPIED: Final = r"Completed migration of metadata from ZooKeeper to KRaft\. (\d+
 SYNCED: Final = r"(Made the following ZK writes[^{]*\{.*?\}|Did not make any ZK writes)"
 
 
+def to_hide(secrets: Iterable[str]) -> set[str]:
+    """Return the secrets that are looked for in texts."""
+    return {value for value in secrets if len(value) >= _SHORTEST_SECRET}
+
+
 def without(secrets: Iterable[str], text: str) -> str:
     """Return a text without secrets: known values, and what follows the name of one.
 
@@ -128,6 +133,8 @@ def without(secrets: Iterable[str], text: str) -> str:
     return _SECRET_VALUE.sub(rf"\g<1>{HIDDEN}", text)
 
 
+_SHORTEST_SECRET: Final = 4
+"""A shorter value would hide parts of ordinary words."""
 HIDDEN: Final = "[hidden]"
 """As ``Password.HIDDEN`` in Kafka."""
 _SECRET_VALUE: Final = re.compile(

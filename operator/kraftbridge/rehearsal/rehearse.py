@@ -28,9 +28,9 @@ from kraftbridge.models.rehearsal import (
     TreeSize,
 )
 from kraftbridge.models.report import Difference, ZooKeeperAccess
-from kraftbridge.models.secrecy import is_secret_setting
+from kraftbridge.models.secrecy import secret_values
 from kraftbridge.rehearsal.comparison import TreeComparison, changed_paths, compare_copy, compare_mirror
-from kraftbridge.rehearsal.controller_log import COPIED, SYNCED, VERSION, ControllerLog, without
+from kraftbridge.rehearsal.controller_log import COPIED, SYNCED, VERSION, ControllerLog, to_hide, without
 from kraftbridge.rehearsal.processes import (
     CONTROLLER,
     CONTROLLER_CLASS,
@@ -81,8 +81,6 @@ _MANY_BATCHES: Final = 20
 _MUCH_WAITING: Final = 0.1
 _AFTER: Final = "after.jsonl.gz"
 """Dump of the scratch ZooKeeper after the sync."""
-_SHORTEST_SECRET: Final = 4
-"""A shorter value would hide parts of ordinary words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,10 +267,9 @@ class _Rehearsal:
             self._look_at_the_result(zookeeper_port)
 
     def _noting_secrets(self, znodes: Iterable[Znode]) -> Iterator[Znode]:
-        own = (value for name, value in self.options.settings.items() if is_secret_setting(name))
-        self.secrets.update(value for value in own if len(value) >= _SHORTEST_SECRET)
+        self.secrets |= to_hide(secret_values(self.options.settings))
         for znode in znodes:
-            self.secrets.update(value for value in secrets_in(znode) if len(value) >= _SHORTEST_SECRET)
+            self.secrets |= to_hide(secrets_in(znode))
             yield znode
 
     def _start_zookeeper(self) -> int:
