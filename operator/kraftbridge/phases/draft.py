@@ -18,7 +18,7 @@ from kraftbridge.models.decision import Action, Event, EventReason, EventType
 from kraftbridge.models.observation import Observation, PodState, StatefulSetState, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import FindingStatus, MigrationStatus, WaitKind
+from kraftbridge.models.status import FindingStatus, MigrationStatus, WaitKind, controllers_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,11 @@ class Migration:
     identity: Identity
     spec: MigrationSpec
     status: MigrationStatus
+
+    @property
+    def controllers(self) -> str:
+        """Name of the controllers' StatefulSet and Service in the present attempt."""
+        return controllers_name(self.identity.name, self.identity.uid, self.status.attempt)
 
 
 SOON = timedelta(seconds=0.5)

@@ -74,9 +74,7 @@ def collect(
     PluginError
         A file still contains a known secret value. Nothing is written.
     """
-    collector = _Collector(kubernetes, migration, operator_namespace, now)
-    collector.bundle.missing += missing
-    return collector.run()
+    return _Collector(kubernetes, migration, operator_namespace, now, Bundle(missing=[*missing])).run()
 
 
 def step_of(archive: Path) -> RecordedStep:
@@ -105,13 +103,18 @@ def step_of(archive: Path) -> RecordedStep:
 
 class _Collector:
     def __init__(
-        self, kubernetes: KubernetesPort, migration: ReadMigration, operator_namespace: str, now: datetime
+        self,
+        kubernetes: KubernetesPort,
+        migration: ReadMigration,
+        operator_namespace: str,
+        now: datetime,
+        bundle: Bundle,
     ) -> None:
         self._kubernetes = kubernetes
         self._migration = migration
         self._operator_namespace = operator_namespace
         self._now = now
-        self.bundle = Bundle()
+        self._bundle = bundle
         self._texts: dict[str, str] = {}
         self._step = ""
 
@@ -132,16 +135,16 @@ class _Collector:
             self._logs(pod)
         self._events(pods, sets)
         redactor = Redactor(self._known(sets, pods))
-        self.bundle.files = {path: redactor.redact(text) for path, text in self._texts.items()}
+        self._bundle.files = {path: redactor.redact(text) for path, text in self._texts.items()}
         if self._step:
-            self.bundle.files[STEP_FILE] = redactor.redact_json(self._step)
-        left = [path for path, text in self.bundle.files.items() if redactor.found_in(text)]
+            self._bundle.files[STEP_FILE] = redactor.redact_json(self._step)
+        left = [path for path, text in self._bundle.files.items() if redactor.found_in(text)]
         if left:
             raise PluginError(
                 f"a secret is still in {', '.join(left)} after redaction; nothing was written: please report this"
             )
-        self.bundle.files["README.txt"] = self._readme()
-        return self.bundle
+        self._bundle.files["README.txt"] = self._readme()
+        return self._bundle
 
     # ---------------------------------------------------------------- what is read
 
@@ -151,7 +154,7 @@ class _Collector:
                 return ()
             return self._kubernetes.list(api_version, kind, namespace, selector)
         except ObservationError as error:
-            self.bundle.missing.append(f"{kind} objects in namespace {namespace}: {error}")
+            self._bundle.missing.append(f"{kind} objects in namespace {namespace}: {error}")
             return ()
 
     def _concerns(self, stateful_set: Mapping[str, Any]) -> bool:
@@ -179,14 +182,14 @@ class _Collector:
             try:
                 self._texts[f"reports/{name}.json"] = unpacked(data.pop(REPORT_KEY))
             except PluginError as error:
-                self.bundle.missing.append(f"report in ConfigMap {name}: {error}")
+                self._bundle.missing.append(f"report in ConfigMap {name}: {error}")
             obj = {**obj, "data": data}
         binary = dict(section(obj, "binaryData"))
         if kind == "ConfigMap" and STEP_KEY in binary:
             try:
                 self._step = unpacked(binary.pop(STEP_KEY))
             except PluginError as error:
-                self.bundle.missing.append(f"step in ConfigMap {name}: {error}")
+                self._bundle.missing.append(f"step in ConfigMap {name}: {error}")
             obj = {**obj, "binaryData": binary}
         self._keep(f"objects/{kind}-{name}.yaml", obj)
 
@@ -205,7 +208,7 @@ class _Collector:
         try:
             text = self._kubernetes.pod_logs(namespace, pod, container, LOG_LINES, previous=previous)
         except MigrationError as error:
-            self.bundle.missing.append(f"log of {name}: {error}")
+            self._bundle.missing.append(f"log of {name}: {error}")
             return
         if text is not None:
             self._texts[f"logs/{name}.log"] = text
@@ -238,13 +241,13 @@ class _Collector:
             try:
                 secret = self._kubernetes.get("v1", "Secret", self._migration.namespace, name)
             except ObservationError as error:
-                self.bundle.missing.append(f"Secret {name}, whose values would have been looked for: {error}")
+                self._bundle.missing.append(f"Secret {name}, whose values would have been looked for: {error}")
                 continue
             values |= values_of(secret or {})
         return values - _HARMLESS
 
     def _readme(self) -> str:
-        missing = "".join(f"  {words}\n" for words in self.bundle.missing or ["nothing"])
+        missing = "".join(f"  {words}\n" for words in self._bundle.missing or ["nothing"])
         return (
             f"Support archive of {KIND} {self._migration.namespace}/{self._migration.name} ({API_VERSION}), "
             f"{self._now:%Y-%m-%d %H:%M:%S} UTC, kubectl-kraftbridge {__version__}.\n"

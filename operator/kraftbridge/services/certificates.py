@@ -23,7 +23,6 @@ from kraftbridge.listener import logins
 from kraftbridge.models.issued import IssuedListener, IssuedSecret
 from kraftbridge.models.objects import section
 from kraftbridge.models.spec import ListenerSpec
-from kraftbridge.models.status import controllers_name
 from kraftbridge.phases.draft import Migration
 from kraftbridge.pods.credentials import (
     LOGIN,
@@ -51,7 +50,7 @@ class IssuedSecrets:
         self._identity = identity
         self._listener = migration.spec.controllers.listener
         self._days = self._listener.certificate_days
-        controllers = controllers_name(identity.name, identity.uid, migration.status.attempt)
+        controllers = migration.controllers
         hosts = names.controller_hosts(
             controllers, identity.namespace, migration.spec.controllers.node_ids, identity.cluster_domain
         )
@@ -280,7 +279,7 @@ def brought_certificate(kubernetes: ReadPort, migration: Migration, now: datetim
     data = text_files(_decoded(found or {}))
     if not has_certificate(data):
         return None
-    controllers = controllers_name(identity.name, identity.uid, migration.status.attempt)
+    controllers = migration.controllers
     hosts = names.controller_hosts(
         controllers, identity.namespace, migration.spec.controllers.node_ids, identity.cluster_domain
     )

@@ -18,7 +18,7 @@ from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec, MigrationSpec
-from kraftbridge.models.status import DryStartRunStatus, controllers_name
+from kraftbridge.models.status import DryStartRunStatus
 from kraftbridge.models.survey import BrokerSetting, Unobserved
 from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.phases.dry_starting import accepts_unfenced
@@ -105,7 +105,7 @@ class InputReader:
         identity = migration.identity
         spec = migration.spec
         try:
-            name = controllers_name(identity.name, identity.uid, migration.status.attempt)
+            name = migration.controllers
             files = listener_data(self._facts.kubernetes, identity.namespace, name, spec)
         except InvalidSpecError:
             return None, ""  # another finding reports that the Secret is missing

@@ -32,7 +32,7 @@ from kraftbridge.models.objects import entries, section, variables_of, version_o
 from kraftbridge.models.observation import TemplateSight
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import MigrationStatus, SeenSecret, controllers_name
+from kraftbridge.models.status import MigrationStatus, SeenSecret
 from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services import original_secrets, original_state
 from kraftbridge.services.answers import Answer, Answers
@@ -221,7 +221,7 @@ class Facts:
         issued = takes_issued_certificate(migration.spec, settings.keys() | unreadable)
         return BrokerFacts(
             namespace=identity.namespace,
-            controllers=controllers_name(identity.name, identity.uid, migration.status.attempt),
+            controllers=migration.controllers,
             cluster_domain=identity.cluster_domain,
             cluster_id=migration.status.cluster_id or "",
             settings=settings,
@@ -284,7 +284,7 @@ class Facts:
         status = migration.status
         controllers = spec.controllers
         migrates = status.controllers is None or status.controllers.mode.migrates
-        name = controllers_name(identity.name, identity.uid, status.attempt)
+        name = migration.controllers
         secrets = set(listener_secrets(spec, name))
         if controllers.password_encoder_secret is not None:
             secrets.add(controllers.password_encoder_secret.name)
@@ -364,7 +364,7 @@ class Facts:
         return ControllersFacts(
             namespace=identity.namespace,
             migration=identity.name,
-            name=controllers_name(identity.name, identity.uid, status.attempt),
+            name=migration.controllers,
             cluster_domain=identity.cluster_domain,
             cluster_id=status.cluster_id or "",
             broker_settings={},

@@ -43,7 +43,7 @@ from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import NOT_NEEDED, ActionOutcome, Observation, Unobserved
 from kraftbridge.models.phase import ControllerMode, Part, Phase
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import MigrationStatus, controllers_name, with_channel
+from kraftbridge.models.status import MigrationStatus, with_channel
 from kraftbridge.phases.basis import basis_of
 from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.phases.machine import decide
@@ -261,7 +261,7 @@ class Reconciler:
             self._facts.forget(identity.uid)
         self._tell(resource, decision)
         asked = section(resource["metadata"], "annotations").get(ANNOTATION_RECORD_STEP, "")
-        if asked != memory.recorded_step:
+        if asked and asked != memory.recorded_step:
             memory.recorded_step = asked
             self._record_step(migration, observation, now, decision, asked)
         metrics.export(identity.namespace, identity.name, decision.status)
@@ -326,7 +326,7 @@ class Reconciler:
         identity = migration.identity
         spec = migration.spec
         status = migration.status
-        controllers = controllers_name(identity.name, identity.uid, status.attempt)
+        controllers = migration.controllers
         mode = ControllerMode.MIGRATION if status.controllers is None else status.controllers.mode
         port = mode.port
         domain = identity.cluster_domain

@@ -55,10 +55,10 @@ def awaited(step: StepContext) -> bool:
 def may_show_ids(step: StepContext) -> bool:
     """Return whether copies may show which pod has which broker: no dry start has tried it, and every broker runs."""
     state = _state(step)
-    sets, zookeeper = step.stateful_sets(), step.observation.zookeeper
-    if state is None or state.latest is not None or isinstance(sets, Unobserved) or isinstance(zookeeper, Unobserved):
+    zookeeper = step.observation.zookeeper
+    if state is None or state.latest is not None or isinstance(zookeeper, Unobserved):
         return False
-    pods = [pod for stateful_set in sets for pod in stateful_set.pods]
+    pods = broker_pods(step)
     return 0 < len(pods) <= len(zookeeper.brokers) and not any(pod.down for pod in pods)
 
 

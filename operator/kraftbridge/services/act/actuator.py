@@ -49,7 +49,7 @@ from kraftbridge.models.decision import (
 from kraftbridge.models.objects import entries
 from kraftbridge.models.observation import ActionOutcome
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.status import controllers_name, rendered_spec
+from kraftbridge.models.status import rendered_spec
 from kraftbridge.pods.credentials import text_files
 from kraftbridge.services import kept_broker_records as broker_records
 from kraftbridge.services import kept_copies, original_secrets, original_state, ownership
@@ -335,14 +335,13 @@ class Actuator:
 
     def _apply_controllers(self, step: Step, action: ApplyControllers) -> None:
         identity = step.identity
-        attempt = step.status.attempt
         controllers = step.status.controllers
         restores = (
             controllers is not None and controllers.rendered is not None and controllers.rendered.restored is not None
         )
         if not action.format_allowed and controllers is not None and not restores:
             belongings.check_claims(step.kubernetes, identity.namespace, controllers)
-        self._ensure_log_access(step, controllers_name(identity.name, identity.uid, attempt))
+        self._ensure_log_access(step, step.migration.controllers)
         facts = self._facts.controllers(step.migration)
         spec = rendered_spec(step.spec, step.status)
         for obj in quorum.controllers_objects(spec, facts, action.mode, format_allowed=action.format_allowed):

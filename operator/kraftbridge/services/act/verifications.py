@@ -13,7 +13,7 @@ from kraftbridge.exceptions import ActionError
 from kraftbridge.models.decision import LaunchRun, ReleaseRun
 from kraftbridge.models.report import GO_KEY, Go, Profile
 from kraftbridge.models.spec import Runner
-from kraftbridge.models.status import VerificationStatus, controllers_name
+from kraftbridge.models.status import VerificationStatus
 from kraftbridge.services.act.step import Step, create_once
 from kraftbridge.services.clients import shows_listener_certificate
 from kraftbridge.services.facts import Facts
@@ -55,7 +55,7 @@ def launch(facts: Facts, settings: Settings, step: Step, action: LaunchRun) -> N
 def _facts(facts: Facts, settings: Settings, step: Step, record: VerificationStatus) -> builder.RunFacts:
     spec = step.spec
     namespace = step.identity.namespace
-    controllers = controllers_name(step.identity.name, step.identity.uid, step.status.attempt)
+    controllers = step.migration.controllers
     account = spec.verification.service_account or settings.verifier_service_account
     return builder.RunFacts(
         namespace=namespace,

@@ -38,7 +38,7 @@ from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import NOT_NEEDED, Unobserved
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec, Runner
-from kraftbridge.models.status import before_secrets, controllers_name, rendered_spec
+from kraftbridge.models.status import before_secrets, rendered_spec
 from kraftbridge.models.survey import (
     BrokerSetting,
     Budget,
@@ -334,10 +334,10 @@ class Surveyor:
         settings = migration.spec.controllers.config | parse_properties(secret.get("listener.properties", ""))
         znodes = clients.zookeeper.observe().brokers
 
+        identity = migration.identity
+
         def resolvable(address: str) -> str:
-            return qualified_addresses(address, migration.identity.namespace, migration.identity.cluster_domain)[
-                address
-            ]
+            return qualified_addresses(address, identity.namespace, identity.cluster_domain)[address]
 
         return self._logins.failed(clients.brokers, values, znodes, Controllers(settings, secret, resolvable))
 
@@ -422,7 +422,7 @@ class Surveyor:
     def _listener_problems(self, migration: Migration) -> tuple[str, ...]:
         identity = migration.identity
         listener = migration.spec.controllers.listener
-        name = controllers_name(identity.name, identity.uid, migration.status.attempt)
+        name = migration.controllers
         hosts = names.controller_hosts(
             name, identity.namespace, migration.spec.controllers.node_ids, identity.cluster_domain
         )
@@ -447,7 +447,7 @@ class Surveyor:
 
     def _listener_secret(self, migration: Migration) -> dict[str, str]:
         identity = migration.identity
-        name = controllers_name(identity.name, identity.uid, migration.status.attempt)
+        name = migration.controllers
         try:
             return listener_data(self._kubernetes, identity.namespace, name, migration.spec)
         except InvalidSpecError as error:

@@ -458,14 +458,11 @@ class LogReader:
         if not pods:
             raise ObservationError("log of the broker that starts", "its pod is not as status names it")
         pod = pods[0]
+        namespace = migration.identity.namespace
+        container = migration.spec.brokers.container
 
         def read() -> StartLog:
-            text = (
-                self._kubernetes.pod_logs(
-                    migration.identity.namespace, pod.name, migration.spec.brokers.container, LOG_LINES
-                )
-                or ""
-            )
+            text = self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES) or ""
             if not _OF_KAFKA.search(text):
                 raise ObservationError(f"log of pod {pod.name}", "Kafka's log is not in it")
             loading = list(filter(_LOADING.search, text.splitlines()))
