@@ -19,7 +19,7 @@ from kraftbridge.constants import API_VERSION, KIND, LABEL_MIGRATION
 from kraftbridge.exceptions import MigrationError, ObservationError
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.report import REPORT_KEY
-from kraftbridge.phases.recorded_step import STEP_KEY, RecordedStep, read_step
+from kraftbridge.phases.recorded_step import ASKED_KEY, STEP_KEY, RecordedStep, read_step
 from kraftbridge.plugin.redaction import Redactor, secrets_in, secrets_of_pod, secrets_of_spec, values_of
 from kraftbridge.plugin.session import PluginError, ReadMigration, unpacked
 from kraftbridge.storage.ports import KubernetesPort
@@ -191,6 +191,8 @@ class _Collector:
             except PluginError as error:
                 self._bundle.missing.append(f"step in ConfigMap {name}: {error}")
             obj = {**obj, "binaryData": binary}
+        elif kind == "ConfigMap" and ASKED_KEY in data:
+            self._bundle.missing.append(f"{STEP_FILE}: the step is too large for a ConfigMap")
         self._keep(f"objects/{kind}-{name}.yaml", obj)
 
     def _logs(self, pod: Mapping[str, Any]) -> None:

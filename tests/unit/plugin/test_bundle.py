@@ -24,6 +24,7 @@ from kraftbridge.phases.recorded_step import recorded
 from kraftbridge.plugin import main as plugin
 from kraftbridge.plugin.redaction import REMOVED, Redactor, secrets_in, values_of
 from kraftbridge.plugin.session import PluginError
+from kraftbridge.services.act import steps
 from kraftbridge.services.act.steps import config_map
 
 from .test_commands import FINDING, Run, packed_report, status, with_report
@@ -226,6 +227,17 @@ def test_an_archive_is_replayed_without_a_cluster(
     answer = CliRunner().invoke(plugin.app, ["replay", str(path)])
     assert answer.exit_code == 0, answer.output
     assert "decides the same" in answer.output
+
+
+def test_a_step_that_no_config_map_takes_is_named(
+    planted: FakeKubernetes, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "_MAXIMUM_BYTES", 10)
+    recording(planted, monkeypatch)
+    path = tmp_path / "support.tar.gz"
+    assert run("bundle", "-o", str(path)).exit_code == 0
+    assert "step.json" not in files_of(path)
+    assert "step.json: the step is too large for a ConfigMap" in files_of(path)["README.txt"]
 
 
 def test_a_replay_shows_what_is_decided_otherwise(
