@@ -13,7 +13,7 @@ from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.report import Profile
 from kraftbridge.models.status import KeepingStatus, MigrationStatus, VerificationStatus, WaitKind, kept_copy_secrets
 from kraftbridge.phases.draft import Draft, StepContext, Wait
-from kraftbridge.phases.observed import because
+from kraftbridge.phases.observed import because, unread
 
 PATIENCE: Final = timedelta(seconds=90)
 """How long a copy is tried."""
@@ -42,7 +42,7 @@ def ensure_kept(draft: Draft, run_id: str) -> Wait | None:
     copy = draft.observation.kept_copy
     why = draft.failure()
     if isinstance(copy, Unobserved):
-        why = why or str(copy)
+        why = why or unread(copy)
     elif copy is not None and (copy.run_id, copy.secret) == (run_id, keeping.secret):
         # A voter that is left may have less of the log than the copy of the last gate.
         if kept is not None and (copy.epoch, int(copy.end_offset)) < (kept.epoch, int(kept.end_offset)):

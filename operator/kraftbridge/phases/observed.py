@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from kraftbridge.models.observation import (
+    NOT_NEEDED,
     ControllersWorkload,
     ControllerZnode,
     MigrationZnode,
@@ -57,6 +58,11 @@ def server_time(step: StepContext) -> datetime | None:
     """Return the time by the API server's clock, None while it is not known."""
     now = step.observation.server_time
     return None if isinstance(now, Unobserved) else now
+
+
+def unread(part: Unobserved) -> str:
+    """Return why a part was not observed, ``""`` if no step has tried it yet."""
+    return "" if part == NOT_NEEDED else str(part)
 
 
 def because(reason: str) -> str:

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
-from kraftbridge.models.observation import NOT_NEEDED, Unobserved
+from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import LAST_PHASE, BrokerMode, Phase, Target
 from kraftbridge.models.status import FindingStatus, MigrationStatus, WaitKind, some
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.phases.observed import because, unread
 from kraftbridge.phases.preflight import channel
 from kraftbridge.phases.preflight import findings as preflight
 from kraftbridge.phases.preflight.kafka import broker_modes, taken_anew
@@ -129,10 +130,8 @@ def _taken_over(step: StepContext) -> bool:
 def _unknown(step: StepContext) -> str:
     """Return why the present settings of a broker are not known, ``""`` if every broker told them."""
     survey = step.observation.survey
-    if survey == NOT_NEEDED:
-        return "the settings of the brokers are read anew"
     if isinstance(survey, Unobserved):
-        return f"the settings of the brokers are read anew ({survey.reason})"
+        return f"the settings of the brokers are read anew{because(unread(survey))}"
     if isinstance(survey.brokers, Unobserved):
         return str(survey.brokers)
     for broker in sorted(step.status.broker_ids.values()):

@@ -10,11 +10,13 @@ from typing import Any, Final
 
 import pytest
 from tests.simulation import cluster
-from tests.support.observations import NOW, Situation, open_gate, quorum
+from tests.support.observations import NOW, RUN_ID, Situation, open_gate, quorum
 
 from kraftbridge.models.observation import NOT_NEEDED, ControllersWorkload, Observation, PodState, Unobserved
 from kraftbridge.models.phase import FORWARD, PHASES, Part, Phase, Target
 from kraftbridge.models.status import MigrationStatus, RenderedControllers, tuned_controllers
+from kraftbridge.phases.draft import Draft
+from kraftbridge.phases.keeping import ensure_kept
 from kraftbridge.phases.needs import needs
 from kraftbridge.services.observe import observer
 
@@ -130,6 +132,17 @@ def test_no_phase_waits_for_what_it_does_not_read(phase: Phase, trouble: str) ->
     for _ in range(6):
         decision = as_read(situation).decide()
         told = (decision.status.message, *(known.message for known in decision.status.conditions))
-        waited = [message for message in told if NOT_NEEDED.reason in message]
+        waited += [message for message in told if NOT_NEEDED.reason in message]
         situation = situation.after(decision).later(20)
     assert waited == []
+
+
+@pytest.mark.parametrize(("copy", "words"), [(NOT_NEEDED, ""), (Unobserved("Secret a", "HTTP 500"), "HTTP 500")])
+def test_a_copy_that_the_next_step_reads_is_not_called_unneeded(copy: Unobserved, words: str) -> None:
+    fine = open_gate(Phase.FINALIZING).with_status(kept_copy=None)
+    waiting = ensure_kept(
+        Draft(fine.identity, fine.spec, replace(fine.observation, kept_copy=copy), NOW, fine.status), RUN_ID
+    )
+    assert waiting is not None
+    assert NOT_NEEDED.reason not in waiting.message
+    assert words in waiting.message
