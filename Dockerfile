@@ -40,7 +40,8 @@ RUN --mount=type=cache,target=/root/.cache/pip \
  && $COMPILE /opt/kraftbridge/venv/lib
 
 # Left out is what no verification loads: Hive, ORC, MLlib, the shells, YARN, RocksDB, streaming, other platforms' libraries; of pyarrow
-# Flight, S3, headers and tests. Hadoop's client stays, for object stores. Jars have one time, on which the archive of their
+# Flight, S3, headers and tests. Python's workers would run pyspark from a zip without compiled files, and read its directory again before
+# each task, although pyspark is installed. Hadoop's client stays, for object stores. Jars have one time, on which the archive of their
 # classes depends.
 FROM builder AS verifier-dependencies
 COPY requirements/verifier.lock /tmp/
@@ -58,7 +59,7 @@ RUN cd /opt/kraftbridge/venv/lib/python3*/site-packages \
            rocksdbjni-* leveldbjni-* spark-yarn* hadoop-yarn-* hadoop-shaded-guava-yarn* \
            spark-repl* scala-compiler-* jline-* spark-streaming_* spark-connect* connect-repl spark-ganglia* \
            netty-tcnative-*-osx-* netty-tcnative-*-windows-* \
- && rm -rf /opt/spark/data /opt/spark/examples /opt/spark/ml /opt/spark/mllib \
+ && rm -rf /opt/spark/data /opt/spark/examples /opt/spark/ml /opt/spark/mllib /opt/spark/python/lib/*.zip \
  && find . -name '*.jar' -exec touch --date=2025-01-01T00:00:00Z {} + \
  && $COMPILE /opt/kraftbridge/venv/lib /opt/spark
 

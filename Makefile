@@ -54,6 +54,7 @@ $(VENV)/.kraftbridge-stamp: requirements/dev.lock pyproject.toml | $(if $(filter
 	@test -x $(PYTHON) || $(UV) venv --quiet --no-python-downloads --python $(BASE_PYTHON) $(VENV)
 	@$(UV) pip sync --quiet --python $(PYTHON) --require-hashes requirements/dev.lock
 	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --editable .
+	@rm -f $(VENV)/lib/python3*/site-packages/pyspark/python/lib/*.zip  # as in the Dockerfile
 	@touch $@
 
 .PHONY: venv
@@ -166,7 +167,7 @@ dashboard-picture: venv ## docs/images/dashboard.svg of the next migration on th
 .PHONY: spark
 spark: venv java ## the verification job in a local Spark session
 	$(SAY) "Spark tests, without those that wait for minutes (make spark-long)"
-	@$(PYTEST) tests/spark -m "not long" $(SECOND_TRY) $(ARGS)
+	@$(PYTEST) -n 2 --dist loadfile tests/spark -m "not long" $(SECOND_TRY) $(ARGS)
 
 .PHONY: spark-long
 spark-long: venv java ## verification tests that wait for minutes: ZooKeeper frozen under writes
@@ -188,7 +189,7 @@ rehearsal-long: venv java ## every known trap and RUNS_RANDOM=20 pairs of random
 .PHONY: integration
 integration: venv java ## storages and decoders against real ZooKeeper and Kafka processes on this host
 	$(SAY) "integration tests, without those that wait for minutes (make integration-long)"
-	@$(PYTEST) tests/integration -m "not long" $(SECOND_TRY) $(ARGS)
+	@$(PYTEST) -n 2 --dist loadfile tests/integration -m "not long" $(SECOND_TRY) $(ARGS)
 
 .PHONY: integration-long
 integration-long: venv java ## integration tests that wait for minutes: what Kafka itself does with odd trees, quotas, lost stores, a rollback under writes and a renewed authority, and the watchers of the load through a migration

@@ -21,6 +21,7 @@ from kraftbridge.constants import (
     LOG_SERVER_PORT,
     RBAC_API_VERSION,
     SPARK_API_VERSION,
+    SPARK_JAVA_OPTIONS,
 )
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import (
@@ -399,8 +400,8 @@ def _spark_conf() -> dict[str, str]:
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
         # The driver loads what it plans with while the executors start, instead of waiting for them first.
         "spark.scheduler.minRegisteredResourcesRatio": "0",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": SPARK_JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions": SPARK_JAVA_OPTIONS,
         "spark.kubernetes.executor.podNamePrefix": "",
     }
 

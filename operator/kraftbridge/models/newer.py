@@ -172,6 +172,8 @@ def _conditions(document: Mapping[str, Any]) -> tuple[list[Json], list[Json]]:
 
 def _unknown(stored: Any, known: Any, path: str = "") -> list[str]:
     """Return the paths of what is stored and not known."""
+    if stored == known:
+        return []
     if isinstance(stored, Mapping) and isinstance(known, Mapping):
         found = []
         for name, value in stored.items():

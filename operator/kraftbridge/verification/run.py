@@ -17,6 +17,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from kraftbridge.constants import SPARK_JAVA_OPTIONS
 from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.copying import NOTHING_TO_COMPARE
 from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX
@@ -405,7 +406,8 @@ def open_session(*, local: bool, master: str | None = None, ansi: bool | None = 
 
 def _on_this_host(builder: SparkSession.Builder, master: str) -> SparkSession.Builder:
     # RPC and block manager of a driver bind to the same address (`SparkEnv.createDriverEnv`).
-    return builder.master(master).config("spark.driver.host", "127.0.0.1").config(_BIND, "127.0.0.1")
+    bound = builder.master(master).config("spark.driver.host", "127.0.0.1").config(_BIND, "127.0.0.1")
+    return bound.config("spark.driver.extraJavaOptions", SPARK_JAVA_OPTIONS)
 
 
 def set_shuffle_size(session: SparkSession, rows: int) -> None:

@@ -63,9 +63,9 @@ class Operator:
                 self.step()
             except Killed:
                 self.restart()
-            status = self.status()
-            if status.phase is until:
-                return status
+            if self.migration().get("status", {}).get("phase") == until:
+                return self.status()
+        status = self.status()
         raise AssertionError(f"{until} not reached in {steps} steps: {status.phase}: {status.message}")
 
     def rest(self, steps: int = 10) -> MigrationStatus:
