@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 
 from kraftbridge import __version__
@@ -48,9 +47,10 @@ def run() -> int:
 
     from kraftbridge import handlers  # noqa: F401, PLC0415 - importing registers them
     from kraftbridge.config import Settings  # noqa: PLC0415
+    from kraftbridge.outside.visible import log_visibly  # noqa: PLC0415
 
     settings = Settings()
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    log_visibly(settings.log_level.upper())
     kopf.run(standalone=True, clusterwide=not settings.watched_namespaces, namespaces=settings.watched_namespaces)
     return 0
 

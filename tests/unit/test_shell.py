@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.outside.shell import command, commands, filled, marked, option
+from kraftbridge.outside.visible import visible
 
 PACKAGE = Path(__file__).resolve().parents[2] / "operator/kraftbridge"
 HOSTILE = (
@@ -42,12 +42,13 @@ def test_a_real_shell_hands_the_name_on_as_it_is(name: str, tmp_path: Path) -> N
 @given(name=NAMES, other=NAMES)
 def test_every_name_is_one_argument(name: str, other: str) -> None:
     line = command("kafka-topics --topic={name} --config={other}", name=name, other=other)
-    assert shlex.split(line) == ["kafka-topics", f"--topic={name}", f"--config={other}"]
+    assert through_a_shell(line) == ["kafka-topics", f"--topic={name}", f"--config={other}"]
+    assert all(character == "\n" or character.isprintable() for character in line), "a terminal obeys some of it"
 
 
 @given(names=st.lists(NAMES, min_size=1, max_size=4))
 def test_a_list_is_as_many_arguments_and_none_of_them_an_option(names: list[str]) -> None:
-    words = shlex.split(command("kubectl delete pod {names} -n {namespace}", names=names, namespace="kafka"))
+    words = through_a_shell(command("kubectl delete pod {names} -n {namespace}", names=names, namespace="kafka"))
     if any(name.startswith("-") for name in names):
         assert words == ["kubectl", "delete", "pod", "-n", "kafka", "--", *names]
     else:
@@ -83,8 +84,8 @@ def test_prose_is_filled_in_as_it_is_and_the_last_command_needs_no_marks() -> No
 def test_a_name_in_prose_makes_no_command(name: str) -> None:
     """A backquote in a name neither begins a command nor ends one."""
     text = "Delete {name}: `x --name={name}`"
-    assert filled(text, name=name) == f"Delete {name}: {command('x --name={name}', name=name)}"
-    assert shlex.split(commands(text, name=name)[0])[1:] == [f"--name={name}"]
+    assert filled(text, name=name) == f"Delete {visible(name)}: {command('x --name={name}', name=name)}"
+    assert through_a_shell(commands(text, name=name)[0])[1:] == [f"--name={name}"]
 
 
 # ------------------------------------------------------------------------------------------------ the whole package

@@ -27,6 +27,7 @@ from kraftbridge.exceptions import InvalidSpecError
 from kraftbridge.kafka.client import Security, inlined
 from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, WireError, error_name, host_ports
 from kraftbridge.outside import bounds
+from kraftbridge.outside.visible import visible_lines
 
 _REQUEST_SECONDS: Final = 15.0
 _ENTITIES: Final = {"user": "user", "client": "client-id", "ip": "ip"}
@@ -96,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         properties = javaproperties.loads(options.client_config.read_text()) if options.client_config else {}
         security = Security.from_properties(inlined(properties, bounds.file))
     except (OSError, ValueError, InvalidSpecError) as error:
-        sys.stderr.write(f"{options.client_config}: {error}\n")
+        sys.stderr.write(visible_lines(f"{options.client_config}: {error}\n"))
         return 2
     what, remove = _removal(options)
     for host, port in host_ports(options.nodes):
@@ -106,12 +107,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failures.append(f"{host}:{port}: {error}")
             continue
         if code == 0:
-            sys.stdout.write(f"{host}:{port} removed {what}\n")
+            sys.stdout.write(visible_lines(f"{host}:{port} removed {what}\n"))
             return 0
         reason = "not the active controller" if code == NOT_CONTROLLER else error_name(code)
         failures.append(f"{host}:{port}: {reason}")
     seconds = time.monotonic() - started
-    sys.stderr.write(f"No node removed {what} in {seconds:.1f} s: {'; '.join(failures)}\n")
+    sys.stderr.write(visible_lines(f"No node removed {what} in {seconds:.1f} s: {'; '.join(failures)}\n"))
     return 1
 
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Literal
 
 from kraftbridge.models.spec import Model
+from kraftbridge.outside.visible import visible
 
 
 class ConditionType(StrEnum):
@@ -139,7 +140,8 @@ def with_condition(
 ) -> tuple[Condition, ...]:
     """Return ``conditions`` with one of them set; ``lastTransitionTime`` moves only with ``status``."""
     old = condition(conditions, kind)
-    said = (status, reason, message[:1024], generation)
+    message = visible(message)[:1024]
+    said = (status, reason, message, generation)
     if old is not None and (old.status, old.reason, old.message, old.observed_generation) == said:
         return conditions
     since = now
@@ -149,7 +151,7 @@ def with_condition(
         type=kind,
         status=status,
         reason=reason,
-        message=message[:1024],
+        message=message,
         observed_generation=generation,
         last_transition_time=since,
     )

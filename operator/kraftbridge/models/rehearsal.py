@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.report import Difference, ZooKeeperAccess
+from kraftbridge.models.report import Difference, Said, ZooKeeperAccess
 
 SCHEMA_VERSION: Final = 1
 
@@ -135,7 +135,7 @@ class Forecast(_Model):
     """Most that was in use after a collection."""
 
 
-class Mend(_Model):
+class Mend(Said):
     """A znode with a known problem, and the command that removes it."""
 
     code: Code
@@ -145,7 +145,7 @@ class Mend(_Model):
     """Shell command against the live ZooKeeper, before the takeover."""
 
 
-class TreeChanges(_Model):
+class TreeChanges(Said):
     """What Kafka's sync changed in the scratch ZooKeeper; paths, at most `MAXIMUM_PATHS` of each."""
 
     removed: list[str] = Field(default_factory=list)
@@ -157,7 +157,7 @@ MAXIMUM_PATHS: Final = 200
 """Bound of the lists in `TreeChanges`."""
 
 
-class UnheldSetting(_Model):
+class UnheldSetting(Said):
     """A dynamic setting of a broker that is not in force after a start in KRaft mode."""
 
     name: str
@@ -167,7 +167,7 @@ class UnheldSetting(_Model):
     """Value in force; None for a secret, and where there is none."""
 
 
-class BrokerRehearsal(_Model):
+class BrokerRehearsal(Said):
     """What Kafka's own broker did with one pair of static and dynamic settings in KRaft mode."""
 
     broker: int
@@ -185,7 +185,7 @@ class BrokerRehearsal(_Model):
     seconds: float = 0.0
 
 
-class RehearsalResult(_Model):
+class RehearsalResult(Said):
     """Result of one rehearsal."""
 
     schema_version: Literal[1] = SCHEMA_VERSION

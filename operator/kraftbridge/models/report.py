@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts
 from kraftbridge.outside.json_text import writable
+from kraftbridge.outside.visible import all_visible, visible
 
 SCHEMA_VERSION: Final = 1
 
@@ -103,6 +104,15 @@ class _Model(BaseModel):
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the JSON form with the field names of the contract."""
         return self.model_dump_json(by_alias=True, exclude_none=True, indent=indent)
+
+
+class Said(_Model):
+    """What a report says: names and values in it come from a cluster, and somebody reads them."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _visible(cls, value: Any) -> Any:
+        return all_visible(value)
 
 
 class ZooKeeperAccess(_Model):
@@ -211,7 +221,7 @@ class Ready(_Model):
     at: datetime
 
 
-class AttributeDifference(_Model):
+class AttributeDifference(Said):
     """One attribute whose value is not the same everywhere."""
 
     name: str
@@ -221,7 +231,7 @@ class AttributeDifference(_Model):
     Secrets are shown as keyed hashes, equal within one run only."""
 
 
-class Difference(_Model):
+class Difference(Said):
     """One entity that is not the same everywhere."""
 
     kind: EntityKind
@@ -251,7 +261,7 @@ class Difference(_Model):
 _PARTITION_STATE: Final = frozenset({"leader", "leaderEpoch", "isr", "leaderRecoveryState"})
 
 
-class Finding(_Model):
+class Finding(Said):
     """One observation about the soundness of the data, with what to do about it."""
 
     code: str
@@ -265,7 +275,7 @@ class Finding(_Model):
     def of(cls, code: Code, subject: str, /, **details: Any) -> Self:
         """Return a finding of the catalogue; ``details`` are what the texts of its code name."""
         reason, fix = code.describe(**details)
-        return cls(code=code, severity=code.severity, object=subject, reason=reason, fix=fix)
+        return cls(code=code, severity=code.severity, object=visible(subject), reason=reason, fix=fix)
 
 
 class Fence(_Model):
@@ -283,7 +293,7 @@ class Fence(_Model):
     """Keys that were still in flight at the last try."""
 
 
-class VoterState(_Model):
+class VoterState(Said):
     """One voter as the quorum and its own log describe it."""
 
     id: int
@@ -299,7 +309,7 @@ class VoterState(_Model):
     torn_tail_bytes: int = 0
 
 
-class VerificationReport(_Model):
+class VerificationReport(Said):
     """Result of one verification run."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -336,7 +346,7 @@ class VerificationReport(_Model):
 _ShortText = Annotated[str, Field(max_length=400)]
 
 
-class VerdictSummary(_Model):
+class VerdictSummary(Said):
     """The verdict as it stands in the ConfigMap and in the resource's status; below `MAXIMUM_SUMMARY_BYTES`."""
 
     schema_version: Literal[1] = SCHEMA_VERSION

@@ -33,6 +33,7 @@ from kraftbridge.models.spec import (
     PodSettings,
     PropertiesSource,
 )
+from kraftbridge.outside.visible import visible
 
 FORECAST: Final = "forecast-"
 """Beginning of the purpose of a verification that compares ZooKeeper with a kept copy instead of the controllers'
@@ -1449,7 +1450,8 @@ MAXIMUM_REASON = 1024
 def finding(code: Code, obj: str, /, **details: object) -> FindingStatus:
     """Return a finding; ``details`` fill the placeholders in the catalogue's texts of this code."""
     reason, fix = code.describe(**details)
-    return FindingStatus(code=code, severity=code.severity, object=obj, reason=reason[:MAXIMUM_REASON], fix=fix)
+    said = reason[:MAXIMUM_REASON]
+    return FindingStatus(code=code, severity=code.severity, object=visible(obj), reason=said, fix=fix)
 
 
 def some(names: Iterable[object], most: int = 5) -> str:

@@ -10,8 +10,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from string import Formatter
 from typing import Final
+
+from kraftbridge.outside.visible import LINE_END, visible
 
 _MARK: Final = "`"
 _LAST_COMMAND: Final = re.compile(f"{_MARK}([^{_MARK}]*){_MARK}$")
@@ -25,7 +28,19 @@ class Option(str):
 
 def option(name: str, value: object = None) -> Option:
     """Return an option as a detail of `command`: one whose name or presence is not the template's."""
-    return Option(f"--{name}" if value is None else f"--{name}={shlex.quote(str(value))}")
+    return Option(f"--{name}" if value is None else f"--{name}={quoted(str(value))}")
+
+
+def quoted(value: str) -> str:
+    r"""Return a value as one word of a shell, of which every character is seen.
+
+    What a terminal obeys becomes the ``printf`` that makes it: ``"$(printf '\033')"``.
+    Line ends stay inside quotes, since ``$(…)`` takes them away.
+    """
+    if value.isprintable():
+        return shlex.quote(value)
+    runs = ((seen, "".join(run)) for seen, run in groupby(value, _is_seen))
+    return "".join(shlex.quote(run) if seen else f"\"$(printf '{_octal(run)}')\"" for seen, run in runs)
 
 
 def command(template: str, /, **details: object) -> str:
@@ -83,10 +98,15 @@ def filled(text: str, /, **details: object) -> str:
     last = _LAST_COMMAND.search(text)
     before = text[: last.start()] if last else text
     parts = [
-        f"{_MARK}{command(part, **details)}{_MARK}" if is_command else part.format(**details)
+        f"{_MARK}{command(part, **details)}{_MARK}" if is_command else part.format(**_seen(details))
         for part, is_command in marked(before)
     ]
     return "".join([*parts, command(last[1], **details) if last else ""])
+
+
+def _seen(details: Mapping[str, object]) -> dict[str, object]:
+    """Return the details of prose; names show each of their characters."""
+    return {name: visible(value) if isinstance(value, str) else value for name, value in details.items()}
 
 
 def commands(text: str, /, **details: object) -> list[str]:
@@ -109,8 +129,16 @@ def _quoted(word: str, details: Mapping[str, object]) -> str:
         parts.append(before)
         if name is not None:
             value = details[name]
-            parts.append(value if isinstance(value, Option) else shlex.quote(str(value)))
+            parts.append(value if isinstance(value, Option) else quoted(str(value)))
     return "".join(parts)
+
+
+def _is_seen(character: str) -> bool:
+    return character == LINE_END or character.isprintable()
+
+
+def _octal(run: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in run.encode("utf-8", "surrogateescape"))
 
 
 def _begins_like_an_option(word: str, details: Mapping[str, object]) -> bool:

@@ -17,6 +17,7 @@ from kraftbridge.models.observation import NOT_NEEDED, MigrationZnode, Observati
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, Phase, Target
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
 from kraftbridge.outside.shell import command
+from kraftbridge.outside.visible import visible
 from kraftbridge.phases import (
     certificates,
     dry_starting,
@@ -294,7 +295,7 @@ def _conclude(draft: Draft, waiting: Wait, *, before: MigrationStatus) -> None:
         total = len(draft.status.broker_ids)
         draft.update(brokers=draft.status.brokers.model_copy(update={"total": total, "summary": f"0/{total}"}))
     draft.update(
-        target=draft.spec.target, observed_generation=draft.identity.generation, message=waiting.message[:1024]
+        target=draft.spec.target, observed_generation=draft.identity.generation, message=visible(waiting.message)[:1024]
     )
     if _progress(before, draft.status):
         draft.update(progress_at=draft.now)

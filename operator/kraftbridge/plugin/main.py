@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 from kubernetes.config import ConfigException, list_kube_config_contexts
-from rich.console import Console
 from rich.live import Live
 from rich.syntax import Syntax
 
@@ -34,6 +33,7 @@ from kraftbridge.plugin.picture import findings_table, rehearsal_picture, status
 from kraftbridge.plugin.plan import plan as plan_lines
 from kraftbridge.plugin.redaction import Redactor
 from kraftbridge.plugin.session import PluginError, ReadMigration, Session, read_rehearsal, read_report
+from kraftbridge.plugin.terminal import Terminal, say
 from kraftbridge.storage.kubernetes import KubernetesStore
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -90,7 +90,7 @@ def status(
 ) -> None:
     """Show the state of a migration and what it waits for; live on a terminal."""
     session = _session(namespace, context, kubeconfig)
-    console = Console()
+    console = Terminal()
     migration = session.migration(name)
     if once or not console.is_terminal:
         console.print(status_picture(migration, datetime.now(UTC)))
@@ -113,11 +113,11 @@ def findings(
     """List the preflight findings; the exit code is 1 while one of them blocks."""
     migration = _session(namespace, context, kubeconfig).migration(name)
     listed = migration.status.findings
-    Console().print(findings_table(listed) if listed else "no findings")
+    Terminal().print(findings_table(listed) if listed else "no findings")
     blocking = [finding for finding in listed if finding.blocks]
     acceptable = [finding for finding in blocking if finding.code in ACCEPTABLE]
     if acceptable:
-        typer.echo("These findings can be accepted:")
+        say("These findings can be accepted:")
     for finding in acceptable:
         line = command(
             "kubectl kraftbridge accept {code} {object} --migration {migration} -n {namespace}",
@@ -126,7 +126,7 @@ def findings(
             code=finding.code,
             object=finding.object,
         )
-        typer.echo(f"  {line}")
+        say(f"  {line}")
     if blocking:
         raise typer.Exit(1)
 
@@ -149,10 +149,10 @@ def accept(
     present = session.migration(migration)
     matching = present.findings(code, where)
     if any(not finding.accepted for finding in matching):
-        Console().print(findings_table(matching))
+        Terminal().print(findings_table(matching))
         _ask("Accept?", yes=yes)
     done = session.accept(present, code, where)
-    typer.echo(f"accepted: {code} {where}" if done else "it was accepted already")
+    say(f"accepted: {code} {where}" if done else "it was accepted already")
 
 
 @app.command(
@@ -174,7 +174,7 @@ def rehearse(
 ) -> None:
     """Rehearse the migration on a copy of the metadata once more, and show the result."""
     session = _session(namespace, context, kubeconfig)
-    console = Console()
+    console = Terminal()
     migration = session.migration(name)
     rehearsal = migration.status.rehearsal if last else _rehearsed_again(session, migration, console)
     if rehearsal is None or rehearsal.verdict is None:
@@ -183,12 +183,12 @@ def rehearse(
     if output is not None:
         is_page = output.suffix != ".json"
         output.write_bytes(read_rehearsal(session.kubernetes, migration, rehearsal.report, page=is_page))
-        typer.echo(f"{rehearsal.verdict}: {output}")
+        say(f"{rehearsal.verdict}: {output}")
     if rehearsal.verdict is not RehearsalVerdict.WORKS:
         raise typer.Exit(1)
 
 
-def _rehearsed_again(session: Session, migration: ReadMigration, console: Console) -> RehearsalStatus:
+def _rehearsed_again(session: Session, migration: ReadMigration, console: Terminal) -> RehearsalStatus:
     """Ask for a rehearsal and wait for its end; tell what the operator does meanwhile."""
     count = 0
     if migration.status.rehearsal is not None:
@@ -204,7 +204,7 @@ def _rehearsed_again(session: Session, migration: ReadMigration, console: Consol
             return rehearsal
         if migration.status.message != message:
             message = migration.status.message
-            console.print(message, style="dim", highlight=False, markup=False)
+            console.print(message, style="dim", highlight=False)
     raise PluginError(f"no other rehearsal ended in time; the operator's last message: {message}")
 
 
@@ -214,7 +214,7 @@ def pause(
 ) -> None:
     """Stop a migration at the next safe point."""
     migration = _set_paused(_session(namespace, context, kubeconfig), name, paused=True)
-    typer.echo(f"{migration.name} stops at the next safe point")
+    say(f"{migration.name} stops at the next safe point")
 
 
 @app.command()
@@ -223,7 +223,7 @@ def resume(
 ) -> None:
     """Continue a paused migration."""
     migration = _set_paused(_session(namespace, context, kubeconfig), name, paused=False)
-    typer.echo(f"{migration.name} continues; its target is {migration.spec.target}")
+    say(f"{migration.name} continues; its target is {migration.spec.target}")
 
 
 @app.command()
@@ -237,7 +237,7 @@ def finalize(
 ) -> None:
     """Show the last verdict and what cannot be undone, ask, and set the target KRaft."""
     session = _session(namespace, context, kubeconfig)
-    console = Console()
+    console = Terminal()
     migration = session.migration(name)
     _refuse_when_over(migration)
     console.print(status_picture(migration, datetime.now(UTC)))
@@ -250,7 +250,7 @@ def finalize(
     console.print("The operator verifies once more before it finalizes, and stops if the metadata differs.")
     _ask(f"Finalize {migration.namespace}/{migration.name}?", yes=yes)
     session.set_target(migration, Target.KRAFT)
-    typer.echo("target: KRaft")
+    say("target: KRaft")
 
 
 @app.command()
@@ -264,7 +264,7 @@ def rollback(
 ) -> None:
     """Roll back to ZooKeeper: ask, and set the target ZooKeeper."""
     session = _session(namespace, context, kubeconfig)
-    console = Console()
+    console = Terminal()
     migration = session.migration(name)
     _refuse_when_over(migration)
     possible = condition(migration.status.conditions, ConditionType.ROLLBACK_POSSIBLE)
@@ -282,7 +282,7 @@ def rollback(
     )
     _ask(f"Roll {migration.namespace}/{migration.name} back to ZooKeeper?", yes=yes)
     session.set_target(migration, Target.ZOOKEEPER)
-    typer.echo("target: ZooKeeper")
+    say("target: ZooKeeper")
 
 
 @app.command()
@@ -304,11 +304,11 @@ def report(
     text, parsed = read_report(session.kubernetes, session.migration(name), run)
     if output is not None:
         output.write_text(text if output.suffix == ".json" else render_page(parsed), encoding="utf-8")
-        typer.echo(f"{parsed.verdict}: {output}")
+        say(f"{parsed.verdict}: {output}")
         return
     page = Path(tempfile.mkdtemp(prefix="kraftbridge-")) / f"{parsed.run_id}.html"
     page.write_text(render_page(parsed), encoding="utf-8")
-    typer.echo(f"{parsed.verdict}: {page}")
+    say(f"{parsed.verdict}: {page}")
     typer.launch(str(page))
 
 
@@ -331,8 +331,8 @@ def bundle(
     path = output or Path(f"kraftbridge-{migration.namespace}-{migration.name}-{now:%Y%m%d-%H%M%S}.tar.gz")
     collected.write(path, now)
     for missing in collected.missing:
-        typer.echo(f"not in it: {missing}", err=True)
-    typer.echo(f"{path}: {len(collected.files)} files")
+        say(f"not in it: {missing}", to_stderr=True)
+    say(f"{path}: {len(collected.files)} files")
 
 
 def _ask_for_step(session: Session, migration: ReadMigration, now: datetime) -> list[str]:
@@ -357,13 +357,13 @@ def replay(archive: Annotated[Path, typer.Argument(help="An archive that `bundle
     before = json.dumps(step.decision, indent=1, sort_keys=True).splitlines()
     again = json.dumps(decided_again(step), indent=1, sort_keys=True).splitlines()
     identity = step.migration.identity
-    typer.echo(f"{identity.namespace}/{identity.name} at {step.now:%Y-%m-%d %H:%M:%S}, decided by {step.release}:")
-    typer.echo(f"{step.decision['status']['phase']}: {step.decision['status']['message']}")
+    say(f"{identity.namespace}/{identity.name} at {step.now:%Y-%m-%d %H:%M:%S}, decided by {step.release}:")
+    say(f"{step.decision['status']['phase']}: {step.decision['status']['message']}")
     differences = list(difflib.unified_diff(before, again, f"kraftbridge {step.release}", f"kraftbridge {__version__}"))
     if differences:
-        typer.echo("\n".join(differences))
+        say("\n".join(differences))
         raise typer.Exit(1)
-    typer.echo(f"kraftbridge {__version__} decides the same")
+    say(f"kraftbridge {__version__} decides the same")
 
 
 @app.command()
@@ -372,12 +372,12 @@ def plan(
 ) -> None:
     """Show what the migration changes in each StatefulSet, as a diff; changes nothing."""
     session = _session(namespace, context, kubeconfig)
-    console = Console()
+    console = Terminal()
     text = "\n".join(plan_lines(session.kubernetes, session.migration(name), Redactor()))
     if console.is_terminal:
         console.print(Syntax(text, "diff", word_wrap=True, background_color="default"))
     else:
-        typer.echo(text)
+        say(text)
 
 
 @app.command(
@@ -400,18 +400,16 @@ def hand_over(
     migration = session.migration(name)
     files = handing_over.final_manifest(session.kubernetes, migration)
     for line in handing_over.guard_lines(migration):
-        typer.echo(line)
+        say(line)
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         for file, text in sorted(files.items()):
             (output / file).write_text(text, encoding="utf-8")
-            typer.echo(f"written: {output / file}")
+            say(f"written: {output / file}")
     else:
         for file, text in handing_over.values_files(files).items():
-            typer.echo(f"\n--- {file}\n{text}", nl=False)
-        typer.echo(
-            f"\nConfigMap {migration.status.final_manifest} has {', '.join(sorted(files))}; --output DIR writes them"
-        )
+            say(f"\n--- {file}\n{text}", ends_line=False)
+        say(f"\nConfigMap {migration.status.final_manifest} has {', '.join(sorted(files))}; --output DIR writes them")
     state = migration.status.hand_over
     if state is not None and state.missing and state.ended_at is None:
         raise typer.Exit(1)
@@ -420,7 +418,7 @@ def hand_over(
 @app.command()
 def version() -> None:
     """Print the plugin's version."""
-    typer.echo(__version__)
+    say(__version__)
 
 
 def _set_paused(session: Session, name: str | None, *, paused: bool) -> ReadMigration:
@@ -444,10 +442,10 @@ def main() -> None:
     try:
         app()
     except ConflictError as error:
-        typer.echo(f"error: the migration changed while you looked at it; run the command again ({error})", err=True)
+        say(f"error: the migration changed while you looked at it; run the command again ({error})", to_stderr=True)
         raise SystemExit(1) from error
     except (PluginError, MigrationError) as error:
-        typer.echo(f"error: {error}", err=True)
+        say(f"error: {error}", to_stderr=True)
         raise SystemExit(1) from error
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -31,6 +31,7 @@ from urllib.parse import unquote, urlsplit
 from typing_extensions import override
 
 from kraftbridge.metadata.log.files import FILES_PATH, LOG_FOLDER, LocalLogFiles
+from kraftbridge.outside.visible import log_visibly
 
 logger = logging.getLogger(__name__)
 
@@ -247,7 +248,7 @@ class LogRequestHandler(BaseHTTPRequestHandler):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    log_visibly()
     parser = argparse.ArgumentParser(prog="python -m kraftbridge.pods.logserver", description=__doc__)
     parser.add_argument(
         "--directory", required=True, type=Path, help="Kafka's metadata.log.dir; __cluster_metadata-0 is in it"

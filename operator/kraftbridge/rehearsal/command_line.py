@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import re
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import javaproperties
 
 from kraftbridge.exceptions import MetadataError, RehearsalError
 from kraftbridge.models.rehearsal import RehearsalResult, RehearsalVerdict
+from kraftbridge.outside.visible import log_visibly
 from kraftbridge.rehearsal.brokers import AGENT, BrokerOptions, planned
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
 
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None, *, not_isolated: str = "the pro
     not_isolated
         Reason why the processes of the rehearsal could reach more than this machine; empty if they cannot.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    log_visibly()
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     options = _parser().parse_args(arguments)
     if not_isolated:

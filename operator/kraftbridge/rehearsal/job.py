@@ -39,6 +39,7 @@ from kraftbridge.models.rehearsal import (
     RehearsalResult,
     RehearsalVerdict,
 )
+from kraftbridge.outside.visible import log_visibly
 from kraftbridge.pods.fence import EXIT_REACHED, NOBODY, connects, reachable, reached_after
 from kraftbridge.rehearsal.page import render_page
 from kraftbridge.rehearsal.pod import RUNNER, STOP, PodProcesses
@@ -58,7 +59,7 @@ _SAMPLES: Final = 500
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one of the containers and return its exit code. `run` always writes a result."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    log_visibly()
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     parser = argparse.ArgumentParser(prog="python -m kraftbridge.rehearsal.job", description=__doc__)
     parser.add_argument("part", choices=("read", "fence", "run"))

@@ -31,6 +31,7 @@ from kraftbridge.exceptions import (
 from kraftbridge.models.decision import Event
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.survey import Right
+from kraftbridge.outside.visible import visible_lines
 from kraftbridge.storage.ports import LOG_BYTES
 
 CONNECT_TIMEOUT_SECONDS: Final = 3.0
@@ -707,7 +708,7 @@ class KubernetesStore:
             "type": event.type.value,
             "reason": _cut(event.reason.value, _EVENT_REASON_BYTES),
             "action": _cut(event.reason.value, _EVENT_REASON_BYTES),
-            "note": _cut(event.message, _EVENT_NOTE_BYTES),
+            "note": _cut(visible_lines(event.message), _EVENT_NOTE_BYTES),
             "reportingController": FIELD_MANAGER,
             "reportingInstance": FIELD_MANAGER,
             "regarding": {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import sys
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from kraftbridge.models.report import (
     VerificationReport,
     VerificationRequest,
 )
+from kraftbridge.outside.visible import log_visibly
 
 logger = logging.getLogger("kraftbridge.verification")
 
@@ -40,7 +40,7 @@ EXIT_INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    log_visibly()
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     options = _parser().parse_args(arguments)
