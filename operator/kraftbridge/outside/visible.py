@@ -54,7 +54,7 @@ class VisibleFormatter(logging.Formatter):
     """Writes a message as one line, and the lines of a traceback below it."""
 
     @override
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a method of logging
+    def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the record's line."""
         return visible(super().formatMessage(record))
 
