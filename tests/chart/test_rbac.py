@@ -112,7 +112,7 @@ def test_every_binding_binds_an_existing_role_to_an_existing_account(render: Ren
         ("", "pods", {"get", "list", "watch", "create", "patch", "delete"}),
         ("", "pods/eviction", {"create"}),
         ("", "pods/log", {"get", "list"}),
-        ("", "services", {"get", "create", "patch", "update"}),
+        ("", "services", {"get", "list", "create", "patch", "update"}),
         ("", "configmaps", {"get", "list", "create", "patch", "update", "delete"}),
         ("", "secrets", {"get", "create", "patch", "update"}),
         ("", "persistentvolumeclaims", {"get", "list", "create"}),

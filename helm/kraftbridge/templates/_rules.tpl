@@ -74,10 +74,10 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, update, delete]
-# The quorum's headless Service: voters find each other by its names.
+# The quorum's headless Service: voters find each other by its names. Listed: what a copy's init containers ask the API server for.
 - apiGroups: [""]
   resources: [services]
-  verbs: [get, create, patch, update]
+  verbs: [get, list, create, patch, update]
 # Rendered controller properties.
 - apiGroups: [""]
   resources: [configmaps]

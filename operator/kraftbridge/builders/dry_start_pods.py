@@ -1,7 +1,8 @@
 """Objects of a dry start: fenced copies of the brokers' pods, the NetworkPolicy that closes them, the probe pod. Pure.
 
 A copy has the user's image, init containers, command and environment, and nothing that could do harm:
-no other container, no hook or probe, no host namespace, no privilege, no token, no disk and no name that resolves.
+no other container of the user, no hook or probe, no host namespace, no privilege, no token, no disk and no name that
+resolves. Init containers that ask the API server are answered by a stand-in with what was read before.
 What it has on disk is what the live pod's volumes would hold.
 """
 
@@ -11,6 +12,7 @@ import base64
 import copy
 import hashlib
 import hmac
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -53,6 +55,14 @@ SCHEDULING_GATE: Final = "kraftbridge.dev/inspected"
 """Keeps the scheduler from placing a pod until the operator has compared the admitted pod with the requested one."""
 JAVA_TOOL_OPTIONS: Final = "JAVA_TOOL_OPTIONS"
 _VOLUME: Final = "kraftbridge-dry-start"
+API: Final = f"{_VOLUME}-api"
+"""Our container that stands in for the API server, and its volume."""
+API_FILE: Final = "api.json"
+"""Key of the objects that it answers with, in the run's Secret."""
+API_DIRECTORY: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where containers look for the files of their service account."""
+_API_HOST: Final = "127.0.0.1"
+_API_PORT: Final = 16443
 PREPARE: Final = "kraftbridge-prepare"
 """Our init container in each copy."""
 PROBE: Final = "probe"
@@ -214,15 +224,25 @@ def _set_variables(stateful_set: Object, name: str, wanted: Mapping[str, str]) -
 
 
 def run_secret(
-    facts: DryStartFacts, salt: str, copies: Iterable[CopyFacts], listener: ListenerOfControllers | None = None
+    facts: DryStartFacts,
+    salt: str,
+    copies: Iterable[CopyFacts],
+    listener: ListenerOfControllers | None = None,
+    answers: Sequence[Object] = (),
 ) -> Object:
     """Return the Secret with the run's salt and with the files that copies get in place of what they cannot have.
 
     With the controllers' listener, copies also get what it shows and asks for; passwords as hashes with the run's salt.
 
+    Init containers that ask the API server are given ``answers``, Services and pods.
+
     It is applied anew for each run, and without copies at its end: the operator has no right to delete Secrets.
     """
-    data = {"salt": salt, LISTENER_FILE: "" if listener is None else _listener_file(listener, salt)}
+    data = {
+        "salt": salt,
+        LISTENER_FILE: "" if listener is None else _listener_file(listener, salt),
+        API_FILE: json.dumps([_answer(obj) for obj in answers]),
+    }
     for copied in copies:
         prefix = copy_name(copied.key, facts.run)
         data |= {f"{prefix}.{key}": text for key, text in {**copied.files, **_downward_files(copied)}.items()}
@@ -232,6 +252,14 @@ def run_secret(
         "metadata": facts.metadata(run_name(facts.migration)),
         "data": {key: base64.b64encode(text.encode()).decode() for key, text in data.items()},
     }
+
+
+def _answer(obj: Mapping[str, Any]) -> Object:
+    """Return an object as init containers are shown it: of a pod, no environment."""
+    metadata = _kept(section(obj, "metadata"), ("name", "namespace", "uid", "labels", "annotations"))
+    shown = {"kind": obj["kind"], "metadata": metadata, **_kept(obj, ("status",))}
+    spec = section(obj, "spec")
+    return {**shown, "spec": _kept(spec, ("nodeName", "hostname", "subdomain")) if obj["kind"] == "Pod" else dict(spec)}
 
 
 def _listener_file(listener: ListenerOfControllers, salt: str) -> str:
@@ -297,9 +325,9 @@ def copy_pod(facts: DryStartFacts, copied: CopyFacts) -> Object:
     spec: Object = {
         **_kept(template, _KEPT_OF_POD),
         "hostname": copied.key.pod,
-        "initContainers": [_prepare(facts, copied, volumes), *(_container(starter, copied) for starter in starters)],
+        "initContainers": [_prepare(facts, copied, volumes), *_starters(facts, copied, starters)],
         "containers": [kafka],
-        "volumes": [{"name": _VOLUME, "emptyDir": {}}, *_run_files(facts), *volumes],
+        "volumes": [{"name": _VOLUME, "emptyDir": {}}, *_api_volume(copied), *_run_files(facts), *volumes],
     }
     if service := copied.stateful_set["spec"].get("serviceName"):
         spec["subdomain"] = service
@@ -439,13 +467,91 @@ def _claims_no_processor(pod: Mapping[str, Any]) -> bool:
     return bool(resources) and "cpu" not in claimed
 
 
+def asks_api_server(live: Mapping[str, Any]) -> bool:
+    """Return whether an init container of a running pod had a token for the API server."""
+    return bool(_with_token(live))
+
+
+def _with_token(live: Mapping[str, Any]) -> frozenset[str]:
+    """Return the init containers that had a token, also one that admission mounted."""
+    return frozenset(
+        container["name"]
+        for container in entries(live, "spec", "initContainers")
+        if any(mount["mountPath"] == API_DIRECTORY for mount in entries(container, "volumeMounts"))
+    )
+
+
+def _starters(facts: DryStartFacts, copied: CopyFacts, starters: Sequence[Object]) -> Iterator[Object]:
+    """Yield the init containers of the user; those that had a token ask our stand-in for the API server."""
+    asking = _with_token(copied.live)
+    if any(starter["name"] in asking for starter in starters):
+        yield _api_server(facts, copied)
+    for starter in starters:
+        container = _container(starter, copied)
+        yield _asking(container) if starter["name"] in asking else container
+
+
+def _asking(container: Object) -> Object:
+    """Return an init container that finds the stand-in where it finds the API server."""
+    port = str(_API_PORT)
+    place = {
+        "KUBERNETES_SERVICE_HOST": _API_HOST,
+        "KUBERNETES_SERVICE_PORT": port,
+        "KUBERNETES_SERVICE_PORT_HTTPS": port,
+    }
+    others = [entry for entry in container["env"] if entry["name"] not in place]
+    mounts = [mount for mount in container["volumeMounts"] if mount["mountPath"] != API_DIRECTORY]
+    return {
+        **container,
+        "env": [*({"name": name, "value": value} for name, value in place.items()), *others],
+        "volumeMounts": [*mounts, {"name": API, "mountPath": API_DIRECTORY, "readOnly": True}],
+    }
+
+
+def _api_server(facts: DryStartFacts, copied: CopyFacts) -> Object:
+    """Return the sidecar that stands in for the API server; the next init container waits for its files."""
+    return {
+        "name": API,
+        "image": facts.operator_image,
+        "imagePullPolicy": "IfNotPresent",
+        "restartPolicy": "Always",
+        "command": [
+            "python3",
+            "-m",
+            "kraftbridge.pods.api_answers",
+            f"--address={_API_HOST}:{_API_PORT}",
+            f"--objects=/kraftbridge-run/{API_FILE}",
+            f"--namespace={facts.namespace}",
+            f"--identity={API_DIRECTORY}",
+        ],
+        "startupProbe": {
+            "exec": {"command": ["test", "-e", f"{API_DIRECTORY}/token"]},
+            "periodSeconds": 1,
+            "failureThreshold": 60,
+        },
+        "resources": facts.pods.helper_resources or _no_more_than(copied, {}),
+        "securityContext": {**_RESTRICTED, "runAsNonRoot": not _runs_as_root(copied)},
+        "volumeMounts": [
+            {"name": API, "mountPath": API_DIRECTORY},
+            {"name": f"{_VOLUME}-run", "mountPath": "/kraftbridge-run", "readOnly": True},
+        ],
+    }
+
+
+def _runs_as_root(copied: CopyFacts) -> bool:
+    return bool(section(copied.stateful_set["spec"]["template"]["spec"], "securityContext").get("runAsUser") == 0)
+
+
+def _api_volume(copied: CopyFacts) -> list[Object]:
+    return [{"name": API, "emptyDir": {}}] if asks_api_server(copied.live) else []
+
+
 def _reads_requests(copied: CopyFacts) -> bool:
     return "'resource': 'requests." in str(copied.stateful_set["spec"]["template"]["spec"])
 
 
 def _prepare(facts: DryStartFacts, copied: CopyFacts, volumes: Sequence[Object]) -> Object:
     """Return the first init container: it tests the fence, provides agent and salt, and fills the data directories."""
-    root = section(copied.stateful_set["spec"]["template"]["spec"], "securityContext").get("runAsUser") == 0
     text = f"version=0\nbroker.id={copied.broker_id}\ncluster.id={copied.cluster_id}\n"
     # A disk that the restart would find blank is blank here, too.
     kinds = volume_kinds(copied.stateful_set)
@@ -469,7 +575,7 @@ def _prepare(facts: DryStartFacts, copied: CopyFacts, volumes: Sequence[Object])
         ],
         "env": [{"name": "META_PROPERTIES", "value": text}],
         "resources": facts.pods.helper_resources or _no_more_than(copied, {}),
-        "securityContext": {**_RESTRICTED, "runAsNonRoot": not root},
+        "securityContext": {**_RESTRICTED, "runAsNonRoot": not _runs_as_root(copied)},
         "volumeMounts": [
             {"name": _VOLUME, "mountPath": DIRECTORY},
             {"name": f"{_VOLUME}-run", "mountPath": "/kraftbridge-run", "readOnly": True},
@@ -554,7 +660,7 @@ def _ours(facts: DryStartFacts, copied: CopyFacts, items: Mapping[str, str]) -> 
 
 
 def _run_files(facts: DryStartFacts) -> list[Object]:
-    files = ("salt", LISTENER_FILE)
+    files = ("salt", LISTENER_FILE, API_FILE)
     secret = {"secretName": run_name(facts.migration), "items": [{"key": name, "path": name} for name in files]}
     return [{"name": f"{_VOLUME}-run", "secret": secret}]
 

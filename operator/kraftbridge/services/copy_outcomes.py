@@ -12,6 +12,8 @@ from kraftbridge.builders.dry_start_pods import CopyFacts
 from kraftbridge.copies.dry_start import agent_loaded, kafka_start, last_words, programs
 from kraftbridge.models.dry_start import ContainerImage, CopyOutcome
 from kraftbridge.models.objects import entries, section
+from kraftbridge.models.status import first
+from kraftbridge.pods.api_answers import NOT_ANSWERED
 from kraftbridge.pods.fence import EXIT_REACHED
 from kraftbridge.services.observe import workloads
 from kraftbridge.storage.ports import Object
@@ -43,7 +45,7 @@ def outcome_of(
     outcome = replace(outcome, images=_images(copy, pod))
     for container in entries(pod, "spec", "initContainers"):
         code = exit_code(pod, container["name"])
-        if code == 0:
+        if code == 0 or (container["name"] == builder.API and code is None):
             continue
         text = read_log(container["name"])
         reached = reached_by(pod, container["name"])
@@ -52,7 +54,7 @@ def outcome_of(
         how = _end(code, "did not end")
         if trouble := workloads.pod_trouble(pod):
             how += f" ({trouble})"
-        return _failed(outcome, f"init container {container['name']} {how}", text)
+        return _failed(outcome, f"init container {container['name']} {how}{_unanswered(pod, read_log)}", text)
     text = read_log(copy.container)
     start = kafka_start(text) or kafka_start(_message(pod, copy.container))
     if start is None:
@@ -72,6 +74,15 @@ def outcome_of(
     if own and theirs:
         aliases[own] = theirs
     return replace(outcome, start=start, aliases=aliases)
+
+
+def _unanswered(pod: Object, read_log: Callable[[str], str]) -> str:
+    """Return what init containers asked the API server for in vain, in words; ``""`` for nothing."""
+    if builder.API not in _containers(pod):
+        return ""
+    lines = read_log(builder.API).splitlines()
+    asked = dict.fromkeys(line.partition(NOT_ANSWERED)[2] for line in lines if NOT_ANSWERED in line)
+    return f" after it asked the API server for {first(asked)}, which a copy is not answered" if asked else ""
 
 
 def _failed(outcome: CopyOutcome, problem: str, text: str = "") -> CopyOutcome:
@@ -109,7 +120,7 @@ def _images(copy: CopyFacts, pod: Object) -> tuple[ContainerImage, ...]:
             copy_node=str(pod["spec"].get("nodeName", "")),
         )
         for name, container in copied.items()
-        if name != builder.PREPARE and name in live
+        if name not in (builder.PREPARE, builder.API) and name in live
     )
 
 

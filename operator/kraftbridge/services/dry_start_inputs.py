@@ -31,6 +31,7 @@ from kraftbridge.services.observe import workloads
 from kraftbridge.storage.ports import Object, ReadPort
 
 _POD: Final = ("v1", "Pod")
+_SERVICE: Final = ("v1", "Service")
 _DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"  # noqa: S108 - Kafka's default of log.dir
 
 Copy = tuple[CopyFacts, Mapping[str, str]]
@@ -193,6 +194,20 @@ class InputReader:
                 )
                 copies.append((copy, broker_settings(spec, brokers, key.mode)))
         return copies
+
+    def answers(self, identity: Identity, sources: Sequence[_Source]) -> tuple[Object, ...]:
+        """Return what init containers that ask the API server are answered with; nothing where none does.
+
+        Raises
+        ------
+        ObservationError
+            The Services cannot be listed.
+        """
+        pods = [pod for source in sources for pod in source.pods.values()]
+        if not any(builder.asks_api_server(pod) for pod in pods):
+            return ()
+        services = self._facts.kubernetes.list(*_SERVICE, identity.namespace)
+        return (*({**obj, "kind": "Service"} for obj in services), *({**pod, "kind": "Pod"} for pod in pods))
 
     def trials(
         self,

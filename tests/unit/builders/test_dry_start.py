@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 
 from kraftbridge.builders.broker_overlays import BrokerFacts, parse_properties
 from kraftbridge.builders.dry_start_pods import (
+    API,
+    API_DIRECTORY,
+    API_FILE,
     DIRECTORY,
     LISTENER_FILE,
     SCHEDULING_GATE,
@@ -231,7 +235,7 @@ def test_a_copy_learns_what_the_controllers_listener_asks_for_and_no_password(po
         != parse_properties(texts(run_secret(FACTS, "another", [], listener))[LISTENER_FILE])["user.broker"]
     )
     (volume,) = [v for v in pod["spec"]["volumes"] if v["name"] == "kraftbridge-dry-start-run"]
-    assert [item["key"] for item in volume["secret"]["items"]] == ["salt", LISTENER_FILE]
+    assert [item["key"] for item in volume["secret"]["items"]] == ["salt", LISTENER_FILE, API_FILE]
     assert f"--listener=/kraftbridge-run/{LISTENER_FILE}" in container(pod, "kraftbridge-prepare")["command"]
     assert texts(run_secret(FACTS, "salt", [EACH]))[LISTENER_FILE] == "", "a plain listener: nothing is compared"
 
@@ -514,3 +518,55 @@ def test_a_disk_that_the_restart_finds_blank_is_blank_in_the_copy(
     made = copy_pod(DryStartFacts("kafka", "shop", "u", "run", "operator:1", ()), copied)
     command = made["spec"]["initContainers"][0]["command"]
     assert ("--meta-properties=/kraftbridge-volumes/data/kafka" in command) is filled
+
+
+# ------------------------------------------------------------------------------------------- the API server's stand-in
+
+TOKEN = {"name": "kube-api-access-x7k2p", "mountPath": API_DIRECTORY, "readOnly": True}
+"""What the service account's admission plugin mounts into each container of a pod with automount."""
+
+
+def copy_of_a_pod_with_a_token(**starter: Any) -> dict[str, Any]:
+    stateful_set = copy.deepcopy(STATEFUL_SET)
+    stateful_set["spec"]["template"]["spec"]["initContainers"][0] |= starter
+    live = copy.deepcopy(LIVE)
+    live["spec"]["initContainers"] = [{"name": "prepare", "volumeMounts": [TOKEN]}]
+    return copy_pod(FACTS, replace(EACH, stateful_set=stateful_set, live=live))
+
+
+def test_an_init_container_that_had_a_token_asks_the_stand_in_and_gets_no_token() -> None:
+    spec = copy_of_a_pod_with_a_token(
+        env=[{"name": "KUBERNETES_SERVICE_HOST", "value": "10.96.0.1"}, {"name": "A", "value": "b"}],
+        volumeMounts=[{"name": "mixed", "mountPath": API_DIRECTORY}],
+    )["spec"]
+    prepare, stand_in, users = spec["initContainers"]
+    assert (prepare["name"], stand_in["name"], users["name"]) == ("kraftbridge-prepare", API, "prepare")
+    assert stand_in["restartPolicy"] == "Always", "it lives while the init containers behind it run"
+    assert stand_in["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    variables = {entry["name"]: entry.get("value") for entry in users["env"]}
+    assert variables["A"] == "b"
+    assert variables["KUBERNETES_SERVICE_HOST"] == "127.0.0.1"
+    assert [m["name"] for m in users["volumeMounts"] if m["mountPath"] == API_DIRECTORY] == [API]
+    assert {"name": API, "emptyDir": {}} in spec["volumes"]
+    assert spec["automountServiceAccountToken"] is False
+    assert "serviceAccountToken" not in json.dumps(spec)
+
+
+def test_without_a_token_nothing_stands_in(pod: dict[str, Any]) -> None:
+    assert API not in json.dumps(pod["spec"]).replace(API_FILE, "")
+
+
+def test_what_the_stand_in_answers_with_shows_no_environment() -> None:
+    service = {
+        "kind": "Service",
+        "metadata": {"name": "kafka-1-external", "managedFields": [{}]},
+        "spec": {"ports": [{"nodePort": 30001}]},
+        "status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.7"}]}},
+    }
+    pod = {"kind": "Pod", **LIVE, "spec": {**LIVE["spec"], "containers": [{"env": [{"name": "P", "value": "secret"}]}]}}
+    told = json.loads(texts(run_secret(FACTS, "salt", [EACH], None, (service, pod)))[API_FILE])
+    assert told[0]["spec"]["ports"] == [{"nodePort": 30001}]
+    assert told[0]["status"] == service["status"]
+    assert told[1]["spec"] == {"nodeName": "n1"}
+    assert told[1]["status"]["hostIP"] == "10.9.9.9"
+    assert "managedFields" not in told[0]["metadata"]

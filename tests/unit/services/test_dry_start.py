@@ -16,7 +16,15 @@ from tests.support.cert_manager import authority, secret
 from tests.support.fakes import Clock, FakeKubernetes, user_stateful_set
 from tests.support.observations import spec, spec_document
 
-from kraftbridge.builders.dry_start_pods import CopyFacts, DryStartFacts, copy_name, copy_pod, probe_pod
+from kraftbridge.builders.dry_start_pods import (
+    API,
+    API_DIRECTORY,
+    CopyFacts,
+    DryStartFacts,
+    copy_name,
+    copy_pod,
+    probe_pod,
+)
 from kraftbridge.config import Settings
 from kraftbridge.copies.dry_start import copies_in, described, stage_after
 from kraftbridge.exceptions import ActionError, ObservationError
@@ -38,6 +46,7 @@ from kraftbridge.models.spec import ConfigStyle, MigrationSpec
 from kraftbridge.models.status import DryStartRunStatus, DryStartStatus, MigrationStatus
 from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.phases.dry_starting import stands
+from kraftbridge.pods.api_answers import NOT_ANSWERED
 from kraftbridge.pods.fence import EXIT_REACHED
 from kraftbridge.services.act.dry_starts import DryStartActs
 from kraftbridge.services.copy_outcomes import outcome_of
@@ -238,6 +247,46 @@ def test_what_never_comes_to_kafkas_start_is_a_reason_in_the_images_own_words(
     assert outcome.start is None
     assert problem in outcome.problem
     assert words in outcome.words
+
+
+LIVE_WITH_TOKEN = {
+    **LIVE,
+    "kind": "Pod",
+    "spec": {"initContainers": [{"name": "prepare", "volumeMounts": [{"name": "t", "mountPath": API_DIRECTORY}]}]},
+}
+
+
+def test_a_stand_in_that_still_serves_is_no_container_that_did_not_end(pods: Pods) -> None:
+    end = ended()
+    end["initContainerStatuses"].insert(1, {"name": API, "state": {"running": {}}})
+    pods.end = lambda _: end
+    assert run(pods, live=LIVE_WITH_TOKEN).start is not None
+    end["initContainerStatuses"][1] = terminated(API, 1)
+    assert "kraftbridge-dry-start-api ended with code 1" in run(pods, live=LIVE_WITH_TOKEN).problem
+
+
+def test_what_an_init_container_asked_in_vain_is_named(pods: Pods) -> None:
+    pods.end = lambda _: ended(users=1)
+    asked = f"2026-11-26 WARNING x {NOT_ANSWERED}GET /api/v1/nodes/n1"
+    pods.logs = {"prepare": "Error from server (Forbidden)", API: f"{asked}\n{asked}"}
+    outcome = run(pods, live=LIVE_WITH_TOKEN)
+    words = "asked the API server for GET /api/v1/nodes/n1, which a copy is not answered"
+    assert outcome.problem == f"init container prepare ended with code 1 after it {words}"
+
+
+def test_services_and_pods_are_read_where_an_init_container_may_ask_for_them() -> None:
+    kubernetes = FakeKubernetes(Clock())
+    kubernetes.create({"kind": "Service", "metadata": {"name": "kafka-0-external", "namespace": "shop"}})
+    identity = Identity("shop", "main", "u", 1)
+    settings = Settings(operator_image="operator:1", verifier_image="v")
+    reader = InputReader(settings, Facts(kubernetes, settings))
+
+    def answers(live: Mapping[str, Any]) -> list[tuple[str, str]]:
+        sources = [SimpleNamespace(pods={1: live})]
+        return [(o["kind"], o["metadata"]["name"]) for o in reader.answers(identity, cast("Any", sources))]
+
+    assert answers(LIVE) == []
+    assert answers(LIVE_WITH_TOKEN) == [("Service", "kafka-0-external"), ("Pod", "kafka-1")]
 
 
 def test_a_start_that_failed_under_the_agent_is_not_blamed_on_its_absence(pods: Pods) -> None:

@@ -202,7 +202,8 @@ class DryStartActs:
         if _holds_files_of(present, facts.run):
             return
         copies = [copy for copy, _ in (*prepared.copies, *prepared.trials)]
-        secret = builder.run_secret(facts, secrets.token_hex(32), copies, prepared.inputs.listener)
+        answers = self.reader.answers(self.migration.identity, prepared.inputs.sources)
+        secret = builder.run_secret(facts, secrets.token_hex(32), copies, prepared.inputs.listener, answers)
         self.kubernetes.apply(secret, force=True)
 
     def _make(self, facts: DryStartFacts, pod: Object) -> Object:

@@ -166,7 +166,7 @@ _ALWAYS: Final[dict[tuple[str, str, str], tuple[str, ...]]] = {
     ("", "pods", ""): ("get", "list", "create", "patch", "delete"),
     ("", "pods", "eviction"): ("create",),
     ("", "pods", "log"): ("get",),
-    ("", "services", ""): _APPLY,
+    ("", "services", ""): (*_APPLY, "list"),
     ("", "configmaps", ""): (*_APPLY, "list", "delete"),
     ("", "secrets", ""): _APPLY,
     ("", "serviceaccounts", ""): ("get",),
