@@ -319,15 +319,15 @@ def copy_pod(facts: DryStartFacts, copied: CopyFacts) -> Object:
     """
     template = copied.stateful_set["spec"]["template"]["spec"]
     kafka = _container(_containers_of(copied.stateful_set)[copied.container], copied)
-    # A native sidecar (restartPolicy Always) is no step of the start, and never ends.
-    starters = [c for c in entries(template, "initContainers") if c.get("restartPolicy") != "Always"]
+    starters = starters_of(copied.stateful_set)
+    stand_in = [{"name": API, "emptyDir": {}}] if asks_api_server(copied.live, starters) else []
     volumes = [_volume(v, facts, copied) for v in _declared_volumes(copied)]
     spec: Object = {
         **_kept(template, _KEPT_OF_POD),
         "hostname": copied.key.pod,
         "initContainers": [_prepare(facts, copied, volumes), *_starters(facts, copied, starters)],
         "containers": [kafka],
-        "volumes": [{"name": _VOLUME, "emptyDir": {}}, *_api_volume(copied), *_run_files(facts), *volumes],
+        "volumes": [{"name": _VOLUME, "emptyDir": {}}, *stand_in, *_run_files(facts), *volumes],
     }
     if service := copied.stateful_set["spec"].get("serviceName"):
         spec["subdomain"] = service
@@ -467,28 +467,28 @@ def _claims_no_processor(pod: Mapping[str, Any]) -> bool:
     return bool(resources) and "cpu" not in claimed
 
 
-def asks_api_server(live: Mapping[str, Any]) -> bool:
-    """Return whether an init container of a running pod had a token for the API server."""
-    return bool(_with_token(live))
+def asks_api_server(live: Mapping[str, Any], starters: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether an init container of a template has, or would have, a token for the API server."""
+    return any(_has_token(live, starter["name"]) for starter in starters)
 
 
-def _with_token(live: Mapping[str, Any]) -> frozenset[str]:
-    """Return the init containers that had a token, also one that admission mounted."""
-    return frozenset(
-        container["name"]
-        for container in entries(live, "spec", "initContainers")
-        if any(mount["mountPath"] == API_DIRECTORY for mount in entries(container, "volumeMounts"))
-    )
+def _has_token(live: Mapping[str, Any], name: str) -> bool:
+    """Return whether an init container of a running pod has a token, as its template or admission mounts it.
+
+    One that only a newer template has gets what the pod's other containers have: automount is the pod's.
+    """
+    containers = {c["name"]: c for kind in ("initContainers", "containers") for c in entries(live, "spec", kind)}
+    looked_at = [containers[name]] if name in containers else list(containers.values())
+    return any(mount["mountPath"] == API_DIRECTORY for c in looked_at for mount in entries(c, "volumeMounts"))
 
 
 def _starters(facts: DryStartFacts, copied: CopyFacts, starters: Sequence[Object]) -> Iterator[Object]:
     """Yield the init containers of the user; those that had a token ask our stand-in for the API server."""
-    asking = _with_token(copied.live)
-    if any(starter["name"] in asking for starter in starters):
+    if asks_api_server(copied.live, starters):
         yield _api_server(facts, copied)
     for starter in starters:
         container = _container(starter, copied)
-        yield _asking(container) if starter["name"] in asking else container
+        yield _asking(container) if _has_token(copied.live, starter["name"]) else container
 
 
 def _asking(container: Object) -> Object:
@@ -542,8 +542,10 @@ def _runs_as_root(copied: CopyFacts) -> bool:
     return bool(section(copied.stateful_set["spec"]["template"]["spec"], "securityContext").get("runAsUser") == 0)
 
 
-def _api_volume(copied: CopyFacts) -> list[Object]:
-    return [{"name": API, "emptyDir": {}}] if asks_api_server(copied.live) else []
+def starters_of(stateful_set: Mapping[str, Any]) -> list[Object]:
+    """Return the init containers that end; a native sidecar (restartPolicy Always) is no step of the start."""
+    declared = entries(stateful_set, "spec", "template", "spec", "initContainers")
+    return [container for container in declared if container.get("restartPolicy") != "Always"]
 
 
 def _reads_requests(copied: CopyFacts) -> bool:

@@ -203,11 +203,14 @@ class InputReader:
         ObservationError
             The Services cannot be listed.
         """
-        pods = [pod for source in sources for pod in source.pods.values()]
-        if not any(builder.asks_api_server(pod) for pod in pods):
+        with_starters = [(pod, builder.starters_of(s.stateful_set)) for s in sources for pod in s.pods.values()]
+        if not any(builder.asks_api_server(pod, starters) for pod, starters in with_starters):
             return ()
         services = self._facts.kubernetes.list(*_SERVICE, identity.namespace)
-        return (*({**obj, "kind": "Service"} for obj in services), *({**pod, "kind": "Pod"} for pod in pods))
+        return (
+            *({**obj, "kind": "Service"} for obj in services),
+            *({**pod, "kind": "Pod"} for pod, _ in with_starters),
+        )
 
     def trials(
         self,

@@ -552,6 +552,16 @@ def test_an_init_container_that_had_a_token_asks_the_stand_in_and_gets_no_token(
     assert "serviceAccountToken" not in json.dumps(spec)
 
 
+def test_an_init_container_that_only_the_template_has_asks_where_the_pod_has_a_token() -> None:
+    live = copy.deepcopy(LIVE)
+    live["spec"]["containers"] = [{"name": "kafka", "volumeMounts": [TOKEN]}]
+    names = [c["name"] for c in copy_pod(FACTS, replace(EACH, live=live))["spec"]["initContainers"]]
+    assert names == ["kraftbridge-prepare", API, "prepare"]
+    live["spec"]["initContainers"] = [{"name": "prepare", "volumeMounts": []}]
+    names = [c["name"] for c in copy_pod(FACTS, replace(EACH, live=live))["spec"]["initContainers"]]
+    assert names == ["kraftbridge-prepare", "prepare"], "it had none, whatever the others have"
+
+
 def test_without_a_token_nothing_stands_in(pod: dict[str, Any]) -> None:
     assert API not in json.dumps(pod["spec"]).replace(API_FILE, "")
 

@@ -282,7 +282,7 @@ def test_services_and_pods_are_read_where_an_init_container_may_ask_for_them() -
     reader = InputReader(settings, Facts(kubernetes, settings))
 
     def answers(live: Mapping[str, Any]) -> list[tuple[str, str]]:
-        sources = [SimpleNamespace(pods={1: live})]
+        sources = [SimpleNamespace(pods={1: live}, stateful_set=STATEFUL_SET)]
         return [(o["kind"], o["metadata"]["name"]) for o in reader.answers(identity, cast("Any", sources))]
 
     assert answers(LIVE) == []
