@@ -1208,7 +1208,7 @@ class Code(StrEnum):
     )
     DYNAMIC_SETTINGS_REFUSED = (
         "DynamicSettingsRefused", _BLOCKING, _PREFLIGHT,
-        "A start in KRaft mode refuses {refused}, and with it all dynamic settings of broker {broker}: {falling}",
+        "A start in KRaft mode refuses {refused}, and with it all dynamic settings of broker {broker}: {falling}{told}",
         "{fix}",
         _ACCEPTABLE,
     )

@@ -10,7 +10,9 @@ from typing import Any
 from kraftbridge.builders import rehearsal as builder
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_RUN
+from kraftbridge.copies.kraft_mode import kraft_brokers
 from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.rehearsal import (
     PAGE_KEY,
     PAGE_MARK,
@@ -19,10 +21,12 @@ from kraftbridge.models.rehearsal import (
     Ending,
     RehearsalResult,
     RehearsalVerdict,
+    RehearsedSettings,
 )
 from kraftbridge.outside import bounds
 from kraftbridge.services.act.step import Step, create_once
 from kraftbridge.services.facts import Facts
+from kraftbridge.services.observe.dry_starts import last_report
 from kraftbridge.storage.ports import KubernetesPort
 
 _LOG_LINES = 200
@@ -76,7 +80,26 @@ def _facts(facts: Facts, settings: Settings, step: Step, run_id: str) -> builder
         migration_uid=step.identity.uid,
         verifier_image=step.spec.verification.image or settings.verifier_image,
         controllers=facts.controllers(step.migration),
+        brokers=_brokers(step),
+        pull_secrets=_pull_secrets(step),
     )
+
+
+def _brokers(step: Step) -> tuple[RehearsedSettings, ...]:
+    """Return the brokers as the last dry start shows them; none without one."""
+    record = step.status.dry_start
+    report = None if record is None else last_report(step.kubernetes, step.identity.namespace, record)
+    return kraft_brokers(report, step.spec.brokers.container)
+
+
+def _pull_secrets(step: Step) -> tuple[str, ...]:
+    """Return the Secrets with which the brokers' pods pull their images."""
+    names: dict[str, None] = {}
+    for ref in step.spec.brokers.stateful_sets:
+        stateful_set = step.kubernetes.get("apps/v1", "StatefulSet", step.identity.namespace, ref.name)
+        template = section(stateful_set, "spec", "template", "spec")
+        names |= dict.fromkeys(secret["name"] for secret in entries(template, "imagePullSecrets"))
+    return tuple(names)
 
 
 def _result(kubernetes: KubernetesPort, namespace: str, pod: str) -> tuple[str, str]:
