@@ -24,6 +24,7 @@ Seen = Mapping[int, Settings]
 """Settings in force by broker."""
 Judged = Mapping[str, RehearsedSetting]
 """Dynamic settings that Kafka judged in a rehearsal, and that are still stored so."""
+_WORDS = 400
 
 
 def findings(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
@@ -60,7 +61,7 @@ def of_brokers(step: StepContext, seen: Seen) -> Iterator[FindingStatus]:
         if rehearsed is not None and unheld:
             refused += _culprits(rehearsed, unheld, by_table, settings)
             lost |= {name: setting.holds or "its static value" for name, setting in unheld.items()}
-            told = f". Kafka, in the rehearsal: {rehearsed.reason}"
+            told = f". Kafka, in the rehearsal: {_said(rehearsed)}"
         if refused:
             yield finding(
                 Code.DYNAMIC_SETTINGS_REFUSED,
@@ -100,6 +101,11 @@ def _judged(rehearsed: RehearsedBroker, settings: Settings) -> dict[str, Rehears
         for setting in rehearsed.settings
         if setting.name in now and alike(setting.stored, now[setting.name].value, settings[setting.name].type)
     }
+
+
+def _said(rehearsed: RehearsedBroker) -> str:
+    """Return Kafka's own words: its exception, which the line about the refused set comes before."""
+    return rehearsed.reason.rpartition(" | ")[2][-_WORDS:]
 
 
 def _culprits(

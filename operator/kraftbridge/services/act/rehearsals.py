@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,15 +26,15 @@ from kraftbridge.models.rehearsal import (
 )
 from kraftbridge.outside import bounds
 from kraftbridge.services.act.step import Step, create_once
+from kraftbridge.services.dry_starts import DryStarter
 from kraftbridge.services.facts import Facts
-from kraftbridge.services.observe.dry_starts import last_report
 from kraftbridge.storage.ports import KubernetesPort
 
 _LOG_LINES = 200
 """A container runtime splits long lines into parts of 16 KiB."""
 
 
-def launch(facts: Facts, settings: Settings, step: Step, action: LaunchRun) -> None:
+def launch(facts: Facts, settings: Settings, dry_starts: DryStarter, step: Step, action: LaunchRun) -> None:
     """Make the ConfigMap and the Job; its pod reads the tree and waits for its fence.
 
     Raises
@@ -41,7 +42,11 @@ def launch(facts: Facts, settings: Settings, step: Step, action: LaunchRun) -> N
     MigrationError
         The API server refuses, or does not answer.
     """
-    run = _facts(facts, settings, step, action.run_id)
+    run = replace(
+        _facts(facts, settings, step, action.run_id),
+        brokers=_brokers(dry_starts, step),
+        pull_secrets=_pull_secrets(step),
+    )
     for obj in (builder.config_map(step.spec, run), builder.job(step.spec, run)):
         create_once(step.kubernetes, obj)
 
@@ -80,15 +85,13 @@ def _facts(facts: Facts, settings: Settings, step: Step, run_id: str) -> builder
         migration_uid=step.identity.uid,
         verifier_image=step.spec.verification.image or settings.verifier_image,
         controllers=facts.controllers(step.migration),
-        brokers=_brokers(step),
-        pull_secrets=_pull_secrets(step),
     )
 
 
-def _brokers(step: Step) -> tuple[RehearsedSettings, ...]:
+def _brokers(dry_starts: DryStarter, step: Step) -> tuple[RehearsedSettings, ...]:
     """Return the brokers as the last dry start shows them; none without one."""
     record = step.status.dry_start
-    report = None if record is None else last_report(step.kubernetes, step.identity.namespace, record)
+    report = None if record is None else dry_starts.report(step.identity, record)
     return kraft_brokers(report, step.spec.brokers.container)
 
 
