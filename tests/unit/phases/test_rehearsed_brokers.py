@@ -52,11 +52,16 @@ def dynamic(name: str, value: str, static: str) -> BrokerSetting:
     return replace(setting(name, value, SettingSource.DYNAMIC_BROKER), stated=stated)
 
 
-def situation(*settings: BrokerSetting, brokers: Sequence[RehearsedBroker] = (), **record: Any) -> Situation:
+def situation(
+    *settings: BrokerSetting,
+    brokers: Sequence[RehearsedBroker] = (),
+    phase: Phase = Phase.PREFLIGHT,
+    **record: Any,
+) -> Situation:
     """Return preflight with dynamic settings of broker 1, after a rehearsal."""
     running = dict.fromkeys(BROKER_IDS, RUNNING) | {1: (*RUNNING, *settings)}
     return (
-        open_gate(Phase.PREFLIGHT)
+        open_gate(phase)
         .asking(rehearsal=RehearsalSpec())
         .observing(survey=survey(brokers=running), dry_start=dry_start_of(brokers=running))
         .with_status(rehearsal=rehearsed(WORKS, brokers=tuple(brokers), **record))
@@ -129,7 +134,8 @@ def test_a_setting_that_kafka_takes_is_no_finding_of_the_table() -> None:
     ids=["none", "another broker", "another setting", "another value", "stale", "off", "not seen"],
 )
 def test_what_the_rehearsal_did_not_judge_the_table_judges(case: Situation) -> None:
-    (found,) = [f for f in of_brokers(case.decide()) if f.code == "DynamicSettingsRefused"]
+    (found,) = of_brokers(case.decide())
+    assert found.code == "DynamicSettingsRefused"
     assert "num.io.threads (" in found.reason
     assert "in the rehearsal" not in found.reason
 
@@ -141,8 +147,23 @@ def test_a_setting_that_was_replaced_is_judged_by_the_table_beside_kafkas_own_re
     assert "listener.name.a.ssl.keystore.location (/b, static /a), num.io.threads (8, static 2)" in found.reason
 
 
-def test_a_deleted_setting_is_no_finding_any_more() -> None:
-    assert of_brokers(situation(brokers=[refused(THREADS, RETENTION)]).decide()) == []
+def test_a_failure_stands_until_another_rehearsal_also_where_the_setting_is_gone() -> None:
+    """What is stored now may be as bad, and only Kafka knows."""
+    case = situation(brokers=[refused(THREADS, RETENTION)])
+    decision = case.decide()
+    (found,) = of_brokers(decision)
+    assert (found.code, found.object) == ("RehearsalFails", "broker/1")
+    assert decision.status.phase is Phase.PREFLIGHT
+    assert LaunchRun(RunKind.REHEARSAL, REHEARSAL[:-1] + "2") in case.later(61).decide().actions
+
+
+@pytest.mark.parametrize("phase", [Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM])
+def test_what_the_user_accepts_of_a_broker_closes_no_gate_under_another_code(phase: Phase) -> None:
+    accepted = AcceptedFinding(code="DynamicSettingsRefused", object="broker/1")
+    for live in (LIVE, ()):
+        case = situation(*live, brokers=[refused(THREADS, RETENTION)], phase=phase)
+        own = case.spec.preflight.model_copy(update={"accepted": (accepted,)})
+        assert case.asking(preflight=own).decide().status.phase is not phase
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,30 @@ _WORDS = 400
 
 def findings(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
     """Yield what the KRaft start of each broker will refuse."""
+    yield from of_brokers(step, _seen(survey))
+
+
+def is_told(step: StepContext, rehearsed: RehearsedBroker) -> bool:
+    """Return whether the refusals of a rehearsed broker are a finding here, or are accepted as one.
+
+    With other static settings the next rehearsal tells, and no gate opens before it.
+    """
+    has_refusals = any(not setting.held for setting in rehearsed.settings)
+    if has_refusals and not _is_of_now(step):
+        return True
+    survey = step.observation.survey
+    seen = {} if isinstance(survey, Unobserved) else _seen(survey)
+    preflight = step.spec.preflight
+    if all(preflight.accepts(Code.DYNAMIC_SETTINGS_REFUSED, f"broker/{broker}") for broker in rehearsed.brokers):
+        return True
+    told = (broker for broker in rehearsed.brokers if broker in seen and _rehearsed(step, broker) is rehearsed)
+    return any(not setting.held for broker in told for setting in _judged(rehearsed, seen[broker]).values())
+
+
+def _seen(survey: Survey) -> Seen:
     # Another finding reports brokers that did not answer.
     settings = told_settings(survey)
-    yield from of_brokers(step, {broker: {s.name: _in_force(s) for s in settings[broker]} for broker in settings})
+    return {broker: {s.name: _in_force(s) for s in settings[broker]} for broker in settings}
 
 
 def _in_force(setting: BrokerSetting) -> EffectiveSetting:

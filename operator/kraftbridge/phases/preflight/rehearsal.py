@@ -10,6 +10,7 @@ from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.rehearsal import BEYOND_HEAP_BYTES, DEFAULT_HEAP_BYTES, RehearsalVerdict, heap_bytes
 from kraftbridge.models.status import FindingStatus, RehearsalStatus, RehearsedBroker, finding
 from kraftbridge.phases.draft import StepContext
+from kraftbridge.phases.preflight import dynamic_settings
 
 CODES: Final = frozenset(
     {
@@ -46,21 +47,21 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
         case RehearsalVerdict.WORKS | None:
             pass
     yield from _heap_findings(step, record)
-    yield from _broker_findings(record)
+    yield from _broker_findings(step, record)
 
 
-def _broker_findings(record: RehearsalStatus) -> Iterator[FindingStatus]:
-    """Return a finding for brokers of which nothing is known, or that do not start in KRaft mode.
+def _broker_findings(step: StepContext, record: RehearsalStatus) -> Iterator[FindingStatus]:
+    """Return a finding for brokers of which nothing is known, or that fail in KRaft mode.
 
-    Dynamic settings that one refuses are findings of their own (`kraftbridge.phases.preflight.dynamic_settings`).
+    Dynamic settings that one refuses are findings of their own, as long as the running broker has them.
+    A failure stands until another rehearsal says otherwise.
     """
     for broker in record.brokers:
         name = f"broker/{broker.brokers[0]}"
-        is_refusal = any(not setting.held for setting in broker.settings)
         reason = f"{_names(broker)} in KRaft mode: {broker.reason}"
         if broker.verdict is RehearsalVerdict.UNKNOWN:
             yield finding(Code.REHEARSAL_UNKNOWN, name, reason=reason)
-        elif broker.verdict is RehearsalVerdict.FAILS and not is_refusal:
+        elif broker.verdict is RehearsalVerdict.FAILS and not dynamic_settings.is_told(step, broker):
             yield finding(Code.REHEARSAL_FAILS, name, reason=reason, mend=f"Read ConfigMap {record.report}")
 
 
