@@ -828,6 +828,12 @@ class RehearsalStatus(StatusModel):
     report: str = ""
     """Name of the ConfigMap with the whole result and its HTML page."""
 
+    @property
+    def works(self) -> bool:
+        """Whether Kafka's migration works, and each broker that was started in KRaft mode."""
+        verdicts = (self.verdict, *(broker.verdict for broker in self.brokers))
+        return all(verdict is RehearsalVerdict.WORKS for verdict in verdicts)
+
 
 class DryStartRunStatus(StatusModel):
     """A dry start that runs."""

@@ -228,8 +228,7 @@ def _end(
         remove_run(draft, RunKind.REHEARSAL, record.run_id, keep_report=False)
     troubled = [broker for broker in ended.brokers if broker.verdict is not RehearsalVerdict.WORKS]
     words = [ended.reason, *(f"broker {b.brokers[0]} in KRaft mode: {b.verdict}; {b.reason}" for b in troubled[:1])]
-    works = verdict is RehearsalVerdict.WORKS and not troubled
-    kind = EventType.NORMAL if works else EventType.WARNING
+    kind = EventType.NORMAL if ended.works else EventType.WARNING
     draft.tell(EventReason.REHEARSAL_ENDED, f"Rehearsal {running.run_id}: {verdict}; {'. '.join(words)}", kind)
 
 
