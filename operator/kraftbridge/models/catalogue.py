@@ -1213,6 +1213,15 @@ class Code(StrEnum):
         _ACCEPTABLE,
     )
 
+    DYNAMIC_SETTINGS_TAKE_EFFECT = (
+        "DynamicSettingsTakeEffect", _BLOCKING, _PREFLIGHT,
+        ("Broker {broker} does not hold these dynamic settings now, and in the rehearsal a start in KRaft mode applies "
+         "them: {settings}"),
+        ("Give each of them the value that should hold, or delete it; preflight then rehearses again by itself. "
+         "Or accept this finding, if what is stored should hold"),
+        _ACCEPTABLE,
+    )
+
     # ------------------------------------------------------------ dry start
 
     CHANNEL_UNKNOWN = (

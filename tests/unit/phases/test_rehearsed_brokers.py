@@ -118,6 +118,26 @@ def test_a_setting_that_kafka_takes_is_no_finding_of_the_table() -> None:
 
 
 @pytest.mark.parametrize(
+    ("runs", "holds", "is_found"),
+    [("2", "8", True), ("8", "8", False), ("8.0", "8.0", False), (None, None, False)],
+    ids=["refused today", "held", "as Kafka spells it", "a secret"],
+)
+def test_what_the_running_broker_refuses_and_a_start_in_kraft_mode_applies_is_found(
+    runs: str | None, holds: str | None, *, is_found: bool
+) -> None:
+    stored = None if holds is None else "8"
+    live = replace(dynamic("num.io.threads", "8", "4"), value=runs)
+    live = replace(live, stated=(Stated(SettingSource.DYNAMIC_BROKER, stored), *live.stated[1:]))
+    held = RehearsedSetting(name="num.io.threads", stored=stored, holds=holds, held=True)
+    case = situation(live, brokers=[RehearsedBroker(brokers=(1,), verdict=WORKS, reason="it starts", settings=(held,))])
+    decision = case.decide()
+    found = [(f.code, f.object) for f in of_brokers(decision)]
+    assert found == ([("DynamicSettingsTakeEffect", "broker/1")] if is_found else [])
+    if is_found:
+        assert "num.io.threads (now 2, in KRaft mode 8)" in of_brokers(decision)[0].reason
+
+
+@pytest.mark.parametrize(
     "case",
     [
         situation(LIVE[0]),

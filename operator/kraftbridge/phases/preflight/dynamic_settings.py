@@ -28,8 +28,10 @@ _WORDS = 400
 
 
 def findings(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
-    """Yield what the KRaft start of each broker will refuse."""
-    yield from of_brokers(step, _seen(survey))
+    """Yield what the KRaft start of each broker will refuse, or change."""
+    seen = _seen(survey)
+    yield from of_brokers(step, seen)
+    yield from _changed(step, seen)
 
 
 def is_told(step: StepContext, rehearsed: RehearsedBroker) -> bool:
@@ -93,6 +95,29 @@ def of_brokers(step: StepContext, seen: Seen) -> Iterator[FindingStatus]:
                 told=told,
                 fix=_fix(refused, broker),
             )
+
+
+def _changed(step: StepContext, seen: Seen) -> Iterator[FindingStatus]:
+    """Yield a finding for each broker that runs with another value than the stored one, which a KRaft start applies.
+
+    A broker in ZooKeeper mode refuses what another one has validated, and what is stored stays (``ZkConfigManager``).
+    """
+    for broker, settings in sorted(seen.items()):
+        rehearsed = _rehearsed(step, broker)
+        judged = {} if rehearsed is None else _judged(rehearsed, settings)
+        changed = [
+            f"{name} (now {settings[name].value or NO_VALUE}, in KRaft mode {setting.holds})"
+            for name, setting in judged.items()
+            if setting.held and setting.holds is not None and _is_other(settings[name], setting)
+        ]
+        if changed:
+            name = f"broker/{broker}"
+            yield finding(Code.DYNAMIC_SETTINGS_TAKE_EFFECT, name, broker=broker, settings=some(changed, 10))
+
+
+def _is_other(live: EffectiveSetting, setting: RehearsedSetting) -> bool:
+    """Return whether a broker holds another value than in the rehearsal; both are spelled by Kafka, or as stored."""
+    return not any(alike(live.value, value, live.type) for value in (setting.holds, setting.stored))
 
 
 def _rehearsed(step: StepContext, broker: int) -> RehearsedBroker | None:

@@ -16,6 +16,7 @@ CODES: Final = frozenset(
     {
         Code.CONTROLLER_HEAP_TOO_SMALL,
         Code.DYNAMIC_SETTINGS_REFUSED,
+        Code.DYNAMIC_SETTINGS_TAKE_EFFECT,
         Code.REHEARSAL_FAILS,
         Code.REHEARSAL_LOSES,
         Code.REHEARSAL_UNKNOWN,
