@@ -119,7 +119,10 @@ class Loopback:
 
     def real(self, text: str) -> str:
         """Return a text with the real cluster's endpoints in place of those of the loopback interface."""
-        real = {str(number): f"{host}:{port}" for (_, host, port), number in self._ports.items()}
+        real = {
+            str(number): f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            for (_, host, port), number in self._ports.items()
+        }
         return re.sub(rf"{re.escape(_LOOPBACK)}:(\d+)", lambda match: real.get(match[1], match[0]), text)
 
 
