@@ -79,7 +79,7 @@ RUN /opt/builder/bin/pip wheel --quiet --disable-pip-version-check --no-deps --n
  && cp /opt/kraftbridge/venv/bin/kraftbridge /out/venv/bin/ \
  && ln -s "$site/kraftbridge/verification/__main__.py" /out/run_verification.py
 
-# ---------------------------------------------------------------- the dry start's agent: a copy of a broker's pod takes it from the operator's image
+# ---------------------------------------------------------------- the agent: a copy of a broker's pod takes it from the operator's image, a rehearsal from the verifier's
 FROM ${BASE} AS agent
 RUN mkdir -p /usr/share/man/man1 \
  && apt-get update \
@@ -152,6 +152,8 @@ LABEL org.opencontainers.image.title="kraftbridge spark" \
 # ---------------------------------------------------------------- verifier
 FROM ${SPARK} AS verifier
 COPY docker/verifier-entrypoint.sh /opt/kraftbridge/entrypoint.sh
+# A broker of a rehearsal has it on its class path.
+COPY --from=agent /dry-start-agent.jar /opt/kraftbridge/
 ENTRYPOINT ["/usr/bin/tini", "-s", "--", "/opt/kraftbridge/entrypoint.sh"]
 COPY --from=code /out /opt/kraftbridge
 ARG VERSION=0.1.0

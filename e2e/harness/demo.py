@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +38,19 @@ KIND_CONTEXT = "kind-"
 ARTIFACTS = REPOSITORY / ".artifacts/demo"
 # Nothing that the operator waits for by itself keeps it blocked for so long.
 BLOCKED_TIMEOUT_S = 120
+KAFKA_SAYS = "Kafka, in the rehearsal"
+"""In a finding that a broker of the rehearsal has made."""
 # Where the operator is killed by --chaos: in every phase in which it does something.
 CHAOS = tuple(c for c in Column if c not in (Column.PREFLIGHT, Column.COPY, Column.ROLLING_BACK))
+
+
+class Trap(StrEnum):
+    """What the demonstration plants, to show that it is refused."""
+
+    QUOTA = "quota"
+    """A quota in ZooKeeper with which Kafka sticks after the takeover."""
+    DYNAMIC_SETTINGS = "dynamic-settings"
+    """A dynamic setting that Kafka refuses at a start in KRaft mode, with all others."""
 
 
 class BlockedError(Exception):
@@ -87,7 +100,7 @@ class Story:
     terminal: Terminal
     arguments: argparse.Namespace
     planted: str = ""
-    """Znode of the planted trap."""
+    """Znode of the planted trap, or the setting with its value."""
 
     def prepare(self) -> None:
         """Bring up what the migration needs: operator, Spark operator, the cluster and its clients."""
@@ -169,7 +182,7 @@ class Story:
                 if striker.plan:
                     raise BlockedError(f"the migration is complete, and these faults were never done: {striker.plan}")
                 return view
-            if trapped and (finding := view.finding("RehearsalFails")) is not None:
+            if trapped and (finding := self.refusal(view)) is not None:
                 trapped = False
                 self.mend(view, finding)
                 blocked_since = None
@@ -194,10 +207,33 @@ class Story:
         else:
             terminal.say(f"The demo sets the target: [green]$ {self.migration.set_target('KRaft')}[/]")
 
+    def refusal(self, view: View) -> dict[str, Any] | None:
+        """Return the finding about the planted trap, once Kafka has refused it in the rehearsal."""
+        if self.arguments.trap is Trap.QUOTA:
+            return view.finding("RehearsalFails")
+        found = view.finding("DynamicSettingsRefused")
+        return found if found is not None and KAFKA_SAYS in found["reason"] else None
+
     def mend(self, view: View, finding: dict[str, Any]) -> None:
-        """Show how the planted trap was refused, mend it as the finding says, and ask for another rehearsal."""
+        """Show how the planted trap was refused, and mend it as the finding says."""
+        self.terminal.say(f"[bold]refused[/], with nothing touched: {finding['code']}: {escape(finding['reason'])}")
+        if self.arguments.trap is Trap.QUOTA:
+            self.mend_quota(view)
+        else:
+            self.add_static_lines(finding)
+
+    def add_static_lines(self, finding: dict[str, Any]) -> None:
+        """Let the operator's overlay carry the static lines that the finding names: preflight then goes on by itself."""
+        lines = static_lines(finding["fix"])
+        name, _, value = self.planted.partition("=")
+        if lines != {name: value}:
+            raise BlockedError(f"the finding names the static lines {lines}, and {self.planted} was planted")
+        self.terminal.say("Mended, as the finding says, with a static line in the operator's overlay:")
+        self.terminal.say(f"[green]$ {self.migration.patch({'spec': {'brokers': {'staticSettings': lines}}})}[/]")
+
+    def mend_quota(self, view: View) -> None:
+        """Correct the znode as the finding says, and ask for another rehearsal."""
         terminal = self.terminal
-        terminal.say(f"[bold]refused[/], with nothing touched: {finding['code']}: {escape(finding['reason'])}")
         mends = view.rehearsal.get("mends") or []
         if [mend["znode"] for mend in mends] != [self.planted]:
             raise BlockedError(f"the rehearsal names {mends}, and {self.planted} was planted")
@@ -223,8 +259,12 @@ class Story:
         self.prepare()
         load = Load(cluster)
         terminal.step("the clients: producers, consumers, and what they watch, from now to the end", load.start)
+        if self.arguments.trap is Trap.DYNAMIC_SETTINGS:
+            self.planted = terminal.step(
+                "planting a trap: a thread pool of more than double its static size", cluster.plant_dynamic_settings
+            )
         before = cluster.inventory()
-        if self.arguments.trap is not None:
+        if self.arguments.trap is Trap.QUOTA:
             self.planted = terminal.step("planting a trap: a quota that Kafka does not know", cluster.plant_quota)
         begin = time.monotonic()
         self.apply()
@@ -245,6 +285,14 @@ class Story:
         terminal.say(f"everything is in {ARTIFACTS.relative_to(REPOSITORY)}")
         terminal.say("[red]NOT as promised[/]" if broken else "[green]as promised[/]")
         return 1 if broken else 0
+
+
+def static_lines(fix: str) -> dict[str, str]:
+    """Return the static settings that the fix of a finding ``DynamicSettingsRefused`` names."""
+    named = re.search(r"static line (.+?) \(", fix)
+    if named is None:
+        return {}
+    return dict(line.split("=", 1) for line in named[1].split(", "))
 
 
 def planned_strikes(arguments: argparse.Namespace) -> dict[Column, list[Fault]]:
@@ -362,8 +410,10 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--trap",
-        choices=("quota",),
-        help="plant metadata with which Kafka sticks after the takeover; it is refused, then mended",
+        type=Trap,
+        choices=tuple(Trap),
+        help="plant metadata with which Kafka sticks after the takeover, or dynamic settings that it drops in KRaft "
+        "mode; they are refused, then mended",
     )
     parser.add_argument(
         "--namespace", default="kafka-demo", help="made for the demo, and removed with all that is in it"
@@ -386,7 +436,7 @@ def parse() -> argparse.Namespace:
     if arguments.secured and arguments.style is not Style.ENV:
         parser.error("--secured is for brokers of style Env")
     if arguments.secured and arguments.trap:
-        parser.error("--trap writes to a ZooKeeper that asks for no login")
+        parser.error("--trap writes to a cluster that asks for no login")
     return arguments
 
 

@@ -141,6 +141,18 @@ class ForeignCluster:
         """Take the planted quota out of its znode."""
         self.run_client("edit_quota", "mend", self.zookeeper_connect)
 
+    def plant_dynamic_settings(self) -> str:
+        """Raise a thread pool of all brokers in steps that Kafka takes, to more than it takes at a KRaft start.
+
+        Returns
+        -------
+        The setting and its value. The static value is Kafka's default, 1.
+        """
+        setting = "num.replica.fetchers=4"
+        for step in ("num.replica.fetchers=2", setting):
+            self.run_client("alter_defaults", step)
+        return setting
+
     def pods_with_zookeeper_session(self) -> list[str]:
         """Return the pods of this namespace that have a ZooKeeper session: while a broker does, it is still needed."""
         addresses = {

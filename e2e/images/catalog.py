@@ -90,7 +90,7 @@ def catalog() -> dict[str, Image]:
             reference="localhost/kraftbridge-verifier:dev",
             dockerfile=top,
             target="verifier",
-            inputs=(*code, *in_repository("docker")),
+            inputs=(*code, *in_repository("agent", "docker")),
             context=lambda: REPOSITORY,
             arguments={"VERSION": project_version(), "SPARK": SPARK},
             requires=("base", "spark"),

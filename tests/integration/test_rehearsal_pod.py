@@ -1,17 +1,23 @@
-"""A rehearsal whose processes run elsewhere and are told by files what to do, as in a pod; here two shells stand for its containers."""
+"""A rehearsal whose processes run elsewhere and are told by files what to do, as in a pod; here shells stand for its containers."""
 
 from __future__ import annotations
 
 import base64
 import gzip
+import math
 import os
 import subprocess
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
+from tests.spark.planting import Dump
+from tests.support.dry_start import compiled_agent
 from tests.support.kafka_processes import kafka_libraries, wait_for
-from tests.support.traps import CHROOT, TRAPS, planted
+from tests.support.traps import CHROOT, TRAPS, config, planted, stored_dump
 
 from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, read_dump
@@ -23,10 +29,12 @@ from kraftbridge.models.rehearsal import (
     RehearsalRequest,
     RehearsalResult,
     RehearsalVerdict,
+    RehearsedSettings,
 )
 from kraftbridge.models.report import ZooKeeperAccess
 from kraftbridge.rehearsal import job
-from kraftbridge.rehearsal.pod import RUNNER, PodProcesses
+from kraftbridge.rehearsal.page import render_page
+from kraftbridge.rehearsal.pod import END, RUNNER, PodProcesses
 from kraftbridge.rehearsal.processes import ZOOKEEPER, ZOOKEEPER_CLASS, LocalProcesses, free_port, wait_for_port
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse_with
 from kraftbridge.rehearsal.tree import SnapshotWriter
@@ -34,7 +42,12 @@ from kraftbridge.rehearsal.tree import SnapshotWriter
 pytestmark = pytest.mark.integration
 Containers = list[subprocess.Popen[bytes]]
 IMAGE_SCRIPTS = Path(__file__).resolve().parents[2] / "e2e" / "images" / "kafka" / "bin"
-CONFLUENT = '#!/bin/bash\nexec java $KAFKA_HEAP_OPTS $KAFKA_JVM_PERFORMANCE_OPTS $KAFKA_LOG4J_OPTS -cp "$(dirname $0)/../share/java/kafka/*" $KAFKA_OPTS "$@"\n'
+CONFLUENT = '#!/bin/bash\nexec java $KAFKA_HEAP_OPTS $KAFKA_JVM_PERFORMANCE_OPTS $KAFKA_LOG4J_OPTS -cp "$CLASSPATH:$(dirname $0)/../share/java/kafka/*" $KAFKA_OPTS "$@"\n'
+NAMES = (
+    "zookeeper brokers/zookeeper",
+    "format controller brokers/format brokers/controller",
+    "brokers/broker-0 brokers/broker-1 brokers/broker-2",
+)
 
 
 def image(root: Path, layout: str) -> dict[str, str]:
@@ -55,6 +68,11 @@ def image(root: Path, layout: str) -> dict[str, str]:
     return environment
 
 
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled_agent(tmp_path_factory.mktemp("agent"))
+
+
 @pytest.fixture
 def layout() -> str:
     return "opt/kafka"
@@ -67,7 +85,7 @@ def containers(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, layout:
     script = RUNNER.replace(" /opt/", f" {root}/opt/")
     started = [
         subprocess.Popen(["/bin/sh", "-c", script], env={**environment, "WORK": str(tmp_path), "NAMES": names})
-        for names in ("zookeeper", "format controller")
+        for names in NAMES
     ]
     try:
         yield started
@@ -87,10 +105,11 @@ def test_a_rehearsal_in_a_pod_answers_as_one_on_this_machine(
 
     result = rehearse_with(processes, dump, RehearsalOptions(None, tmp_path, CHROOT, trap.settings))
     processes.close()
+    (tmp_path / END).touch()
 
     assert (result.ending, result.verdict) == (trap.ending, trap.verdict), result.to_json(indent=1)
     assert result.kafka_version == "3.9.1"
-    assert [container.wait(30) for container in containers] == [0, 0]  # the pod ends, with what ran in it
+    assert [container.wait(30) for container in containers] == [0, 0, 0]  # the pod ends, with what ran in it
 
 
 def serves(port: int) -> bool:
@@ -153,7 +172,7 @@ def test_the_pod_reads_a_live_zookeeper_and_starts_kafka_once_that_is_out_of_rea
     assert result.forecast.no_controller_seconds is not None
     assert result.forecast.heap_bytes is not None
     assert "listener.name.controller.ssl.truststore.location" in result.replaced_settings
-    assert [container.wait(30) for container in containers] == [0, 0]
+    assert [container.wait(30) for container in containers] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("layout", ["no/kafka"])
@@ -167,5 +186,92 @@ def test_an_image_without_kafka_is_unknown_and_says_so(
 
 
 def test_a_container_that_is_never_asked_ends_with_the_pod(containers: Containers, tmp_path: Path) -> None:
-    PodProcesses(tmp_path).close()
-    assert [container.wait(10) for container in containers] == [0, 0]
+    (tmp_path / END).touch()
+    assert [container.wait(10) for container in containers] == [0, 0, 0]
+
+
+STATIC = {
+    "process.roles": "broker",
+    "node.id": "0",
+    "listeners": "INTERNAL://0.0.0.0:9092,OUTSIDE://0.0.0.0:9093",
+    "advertised.listeners": "INTERNAL://kafka-0.example:9092,OUTSIDE://kafka-0.example:9093",
+    "listener.security.protocol.map": "INTERNAL:SASL_SSL,OUTSIDE:SSL,CONTROLLER:SSL",
+    "inter.broker.listener.name": "INTERNAL",
+    "ssl.keystore.location": "/mnt/of/the/brokers.jks",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "log.dirs": "/var/lib/kafka/a,/var/lib/kafka/b",
+    "num.io.threads": "2",
+}
+LEFT_OUT = {"ssl.keystore.password": "a secret", "delegation.token.secret.key": "a secret"}
+
+
+def given(*brokers: int) -> bytes:
+    """Return what the operator gives the pod: the settings of brokers as their copies in KRaft mode showed them."""
+    each = [RehearsedSettings(broker=b, image="kafka:1", settings=STATIC, left_out=LEFT_OUT) for b in brokers]
+    return gzip.compress(TypeAdapter(list[RehearsedSettings]).dump_json(each, by_alias=True))
+
+
+def stored() -> Dump:
+    dump = stored_dump()
+    for path in [path for path in dump.znodes if path.startswith("/config/brokers/")]:
+        dump.remove(path)
+    dump.put("/config/brokers/<default>", config(log__retention__ms="-1"))
+    dump.put("/config/brokers/1", config(num__io__threads="8", log__cleaner__threads="2"))
+    dump.put("/config/brokers/2", config(ssl__keystore__location="/mnt/other.jks", background__threads="12"))
+    return dump
+
+
+@pytest.mark.parametrize("layout", ["usr"])
+def test_the_pod_starts_the_brokers_too_and_kafka_says_what_is_lost(
+    containers: Containers, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, agent: Path
+) -> None:
+    """One broker for each pair; it loses a whole set by one value, with the values that hold instead."""
+    dump = stored().write(tmp_path / job._DUMP)
+    options = RehearsalOptions(None, tmp_path, CHROOT, TRAPS["none"].settings)
+    processes = PodProcesses(tmp_path)
+
+    alone = rehearse_with(processes, dump, options)
+    began = time.monotonic()
+    result = job.with_brokers(alone, given(0, 1, 2), options, math.inf, agent)
+    seconds = time.monotonic() - began
+    (tmp_path / END).touch()
+
+    assert alone.verdict is RehearsalVerdict.WORKS, alone.to_json(indent=1)
+    assert (result.of_controllers.verdict, result.of_controllers.reason) == (alone.verdict, alone.reason)
+    assert [each.verdict for each in result.brokers] == ["Works", "Fails", "Works"], result.to_json(indent=1)
+    refused = result.brokers[1]
+    assert {each.name: (each.stored, each.holds, each.held) for each in refused.compared} == {
+        "log.cleaner.threads": ("2", "1", False),
+        "log.retention.ms": ("-1", None, False),
+        "num.io.threads": ("8", "2", False),
+    }
+    assert "value should not be greater than double the current value 2" in refused.reason
+    assert result.verdict is RehearsalVerdict.FAILS
+    assert {"ssl.keystore.location", "ssl.keystore.password", "listeners"} <= result.brokers[2].replaced_settings.keys()
+    assert [each.name for each in result.brokers[2].compared] == ["background.threads", "log.retention.ms"]
+    assert "example" not in (tmp_path / "brokers" / "broker-1.properties").read_text()
+    assert refused.reason.split(":")[0] in render_page(result)
+    assert [container.wait(30) for container in containers] == [0, 0, 0]
+    print(f"three brokers took {seconds:.1f} s, {[each.seconds for each in result.brokers]}")
+
+
+@pytest.mark.parametrize("layout", ["no/kafka"])
+def test_a_broker_that_does_not_come_up_is_unknown_and_the_controllers_part_stays(
+    containers: Containers, tmp_path: Path, agent: Path
+) -> None:
+    stored().write(tmp_path / job._DUMP)
+    options = RehearsalOptions(None, tmp_path, CHROOT, TRAPS["none"].settings)
+    works = RehearsalResult(
+        verdict=RehearsalVerdict.WORKS,
+        reason="all 5 entities",
+        ending=Ending.DUAL_WRITE,
+        started_at=datetime.now(UTC),
+        finished_at=datetime.now(UTC),
+    )
+    result = job.with_brokers(works, given(0, 1), options, math.inf, agent)
+    (tmp_path / END).touch()
+    assert result.verdict is RehearsalVerdict.UNKNOWN
+    assert {each.verdict for each in result.brokers} == {RehearsalVerdict.UNKNOWN}
+    assert "this image has no kafka-run-class" in result.brokers[0].reason
+    assert (result.of_controllers.verdict, result.of_controllers.reason) == (works.verdict, works.reason)
+    assert [container.wait(30) for container in containers] == [0, 0, 0]

@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 from tests.integration.certificates import Authority
 from tests.spark.planting import Dump
-from tests.support.dry_start import compiled_agent
+from tests.support.dry_start import compiled_agent, run_entrypoint
 from tests.support.kafka_processes import kafka_libraries
 from tests.support.traps import CHROOT, SETTINGS, config, stored_dump
 
+from kraftbridge.copies.dry_start import kafka_start
+from kraftbridge.copies.kraft_mode import kraft_brokers
+from kraftbridge.models.dry_start import ContainerImage, CopyKey, CopyOutcome, DryStartReport
+from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.rehearsal import RehearsalResult, RehearsalVerdict
 from kraftbridge.rehearsal.brokers import BrokerOptions, planned
 from kraftbridge.rehearsal.command_line import main
@@ -128,6 +132,76 @@ def test_a_key_store_that_only_a_dynamic_setting_names_fails_and_equal_static_li
     assert [each.verdict for each in result.brokers] == ["Fails", "Works", "Works"], result.to_json(indent=1)
     assert {setting.name for setting in result.brokers[0].unheld} == store.keys()
     assert "Cannot add SSL keystore to an existing listener" in result.reason
+
+
+PRESENT = """broker.id=0
+zookeeper.connect=zookeeper.example:2181/kafka
+zookeeper.set.acl=true
+log.dirs=/var/lib/kafka/a,/var/lib/kafka/b
+listeners=INSIDE://0.0.0.0:9092,OUTSIDE://0.0.0.0:9093
+advertised.listeners=INSIDE://kafka-0.example:9092,OUTSIDE://kafka-0.public.example:9093
+inter.broker.listener.name=INSIDE
+sasl.enabled.mechanisms=SCRAM-SHA-256
+sasl.mechanism.inter.broker.protocol=SCRAM-SHA-256
+listener.name.inside.scram-sha-256.sasl.jaas.config=x.ScramLoginModule required username="a" password="jaas-secret";
+ssl.keystore.location=/mnt/keys.jks
+ssl.keystore.password=store-secret
+ssl.client.auth=required
+password.encoder.secret=encoder-secret
+delegation.token.secret.key=token-secret
+super.users=User:admin
+log.retention.hours=12
+num.io.threads=3
+my.plugin.token=plugin-secret
+"""
+ZOOKEEPER_ONLY = "authorizer.class.name=kafka.security.authorizer.AclAuthorizer\nlistener.security.protocol.map="
+IN_KRAFT = """process.roles=broker
+node.id=0
+controller.quorum.voters=3000@demo-kraft-0.example:9093
+controller.listener.names=CONTROLLER
+listener.name.controller.ssl.truststore.location=/etc/kraftbridge/ca.pem
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+log.initial.task.delay.ms=900000
+listener.security.protocol.map=CONTROLLER:SSL,"""
+PROTOCOLS = "INSIDE:SASL_SSL,OUTSIDE:SSL\n"
+
+
+def test_a_broker_starts_with_what_the_copies_of_a_dry_start_gave_to_kafka(tmp_path: Path, agent: Path) -> None:
+    """The agent of a dry start, what the operator makes of its report, and Kafka. No secret comes that far."""
+
+    def copy(mode: BrokerMode, properties: str) -> CopyOutcome:
+        folder = tmp_path / mode
+        folder.mkdir()
+        (folder / "server.properties").write_text(properties)
+        script = 'exec java -cp "$LIBS" kafka.Kafka "$HERE/server.properties"'
+        start = kafka_start(run_entrypoint(script, folder, agent, kafka_libraries()).output)
+        assert start is not None
+        images = (ContainerImage("kafka", "kafka:1", "", "kafka:1", ""),)
+        return CopyOutcome(CopyKey("kafka", 0, mode), 0, start, images=images)
+
+    copies = (
+        copy(BrokerMode.ZOOKEEPER, PRESENT + ZOOKEEPER_ONLY + PROTOCOLS),
+        copy(BrokerMode.KRAFT, PRESENT + IN_KRAFT + PROTOCOLS),
+    )
+    assert all(each.start is not None and not each.start.missing_classes for each in copies)
+    (given,) = kraft_brokers(DryStartReport("x", copies), "kafka")
+    assert "secret" not in str(given.settings.values()), given
+    dump = without_dynamic_settings()
+    dump.put("/config/brokers/<default>", config(log__retention__ms="3600000", num__io__threads="8"))
+    path = dump.write(tmp_path / "zk.jsonl")
+    options = RehearsalOptions(kafka_libraries(), tmp_path / "work", CHROOT, SETTINGS)
+    brokers = BrokerOptions({None: given.settings}, agent, left_out={0: given.left_out}, has_stores=False)
+
+    result = planned(path, options, brokers).run(rehearse(path, options))
+
+    (broker, others) = result.brokers
+    assert others.alike == [2], "they lack the key of tokens"
+    assert broker.verdict is RehearsalVerdict.FAILS, result.to_json(indent=1)
+    assert "greater than double the current value 3" in broker.reason
+    assert {each.name: each.holds for each in broker.compared} == {"log.retention.ms": None, "num.io.threads": "3"}
+    replaced = broker.replaced_settings.keys()
+    assert {"ssl.keystore.password", "my.plugin.token", "delegation.token.secret.key", "listeners"} <= replaced
+    assert result.of_controllers.verdict is RehearsalVerdict.WORKS
 
 
 def test_by_hand_a_broker_that_does_not_start_is_exit_code_1(

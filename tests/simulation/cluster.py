@@ -83,7 +83,14 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Part, ZkMigrationState
-from kraftbridge.models.rehearsal import Ending, Forecast, RehearsalResult, RehearsalVerdict
+from kraftbridge.models.rehearsal import (
+    BrokerRehearsal,
+    Ending,
+    Forecast,
+    Judgement,
+    RehearsalResult,
+    RehearsalVerdict,
+)
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.runs import RUNS, RunKind, RunStep
 from kraftbridge.models.status import (
@@ -198,6 +205,8 @@ class Rehearsed:
 
     progress: RehearsalProgress = RehearsalProgress.READING
     verdict: RehearsalVerdict = RehearsalVerdict.WORKS
+    of_brokers: RehearsalVerdict = RehearsalVerdict.WORKS
+    """Verdict on the brokers that were started in KRaft mode."""
     fenced: bool = False
     ended_at: float | None = None
     heap_bytes: int | None = None
@@ -226,6 +235,7 @@ class Cluster:
     def __init__(self, random: Random, identity: Identity, sets: int = 1) -> None:  # noqa: PLR0915 - one line per fact
         self.random, self.identity = random, identity
         self.rehearsal_random = Random(identity.uid)
+        self.rehearsed_brokers_random = Random(f"{identity.uid} brokers")
         """Of its own: the other draws of a seed stay what they were."""
         self.images = Images(Random(f"images of {identity.uid}"))
         self.becoming = Becoming()
@@ -698,6 +708,9 @@ class Cluster:
                     run.verdict = self.rehearsal_random.choice([RehearsalVerdict.FAILS, RehearsalVerdict.LOSES])
                 elif draw < self.trouble.rehearsal_fails + self.trouble.rehearsal_unknown:
                     run.verdict = RehearsalVerdict.UNKNOWN
+                elif self.rehearsed_brokers_random.random() < self.trouble.rehearsal_fails:
+                    wrong = [RehearsalVerdict.FAILS, RehearsalVerdict.UNKNOWN]
+                    run.of_brokers = self.rehearsed_brokers_random.choice(wrong)
                 self.rehearsals[run_id] = run
                 if self.rehearsal_random.random() >= self.trouble.rehearsal_hangs:
                     self._rehearsal_later(run, RehearsalProgress.READING, RehearsalProgress.UNFENCED)
@@ -849,6 +862,8 @@ class Cluster:
             reason="as it is",
             ending=Ending.DUAL_WRITE,
             forecast=Forecast(no_controller_seconds=2.0, heap_bytes=run.heap_bytes),
+            brokers=[BrokerRehearsal(broker=0, verdict=run.of_brokers, reason="as it is")],
+            controllers=Judgement(verdict=run.verdict, reason="as it is"),
             started_at=ended,
             finished_at=ended,
         )

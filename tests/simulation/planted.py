@@ -43,7 +43,7 @@ from kraftbridge.phases import (
 )
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.nodes import deadlines, rolls, sights, templates
-from kraftbridge.phases.preflight import channel
+from kraftbridge.phases.preflight import channel, rehearsal
 
 _record_ways_out = lost_quorum._record_ways_out
 
@@ -89,6 +89,11 @@ def _every_broker_is_believed(_draft: Draft) -> None:
 
 def _nobody_rehearses(*_: Any, **__: Any) -> None:
     """Take every rehearsal for one that works."""
+
+
+def _nobody_asks_the_brokers(*_: Any) -> tuple[FindingStatus, ...]:
+    """Take a rehearsal for what Kafka's migration shows alone."""
+    return ()
 
 
 def _no_fence_is_proven(draft: Draft, run: DryStartRunStatus, seen: DryStartRun) -> None:
@@ -229,6 +234,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "forgetful": (gates, "redundancy_blockers", _preflight_has_seen_the_topics),
     "hurried": (rollback, "_controller_agreed", _nobody_waits_for_the_controller),
     "unrehearsed": (rehearsing, "ensure_rehearsal", _nobody_rehearses),
+    "brokerless": (rehearsal, "_broker_findings", _nobody_asks_the_brokers),
     "unproven": (dry_starting, "_prove_fence", _no_fence_is_proven),
     "nameless": (forward, "controllers_name", _the_name_is_enough),
     "unasked": (channel, "outdated", _the_templates_stay_as_they_were),

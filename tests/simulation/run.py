@@ -743,7 +743,7 @@ class Run:
             ended = [
                 r.ended_at
                 for r in self.cluster.rehearsals.values()
-                if r.ended_at is not None and r.fenced and r.verdict is RehearsalVerdict.WORKS
+                if r.ended_at is not None and r.fenced and r.verdict is r.of_brokers is RehearsalVerdict.WORKS
             ]
             if not any(now - at <= self._oldest(REHEARSAL_MAX_AGE_SECONDS) for at in ended):
                 self._break(f"{after.phase} entered without a fresh rehearsal that works")

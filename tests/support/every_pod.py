@@ -14,6 +14,7 @@ from kraftbridge.builders.controllers import ControllersFacts, controllers_objec
 from kraftbridge.builders.dry_start_pods import CopyFacts, DryStartFacts, copy_pod, probe_pod
 from kraftbridge.builders.pods import PodDefaults, completed
 from kraftbridge.models.phase import ControllerMode, Phase
+from kraftbridge.models.rehearsal import RehearsedSettings
 from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import RestoredLog
@@ -89,7 +90,10 @@ def every_pod(
         pod_defaults=defaults,
     )
     run = run_facts(namespace=namespace, pod_defaults=defaults)
-    rehearsed = rehearsal.RehearsalFacts(f"{IDENTITY.name}-rehearsal-1", IDENTITY.uid, "verifier:1", quorum)
+    brokers = (RehearsedSettings(broker=0, image="kafka:1", settings={}),)
+    rehearsed = rehearsal.RehearsalFacts(
+        f"{IDENTITY.name}-rehearsal-1", IDENTITY.uid, "verifier:1", quorum, brokers, pull_secrets=("of-the-brokers",)
+    )
     dry = DryStartFacts(
         namespace, IDENTITY.name, IDENTITY.uid, "r1", "operator:1", ("10.0.0.1:2181",), completed(spec.pods, defaults)
     )

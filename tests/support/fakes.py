@@ -33,6 +33,7 @@ from kraftbridge.models.broker_record import (
 )
 from kraftbridge.models.decision import Event, LaunchRun
 from kraftbridge.models.dry_start import (
+    ContainerImage,
     CopyKey,
     CopyOutcome,
     DryStartPlan,
@@ -880,6 +881,8 @@ class FaithfulDryStarts:
         """The channel that reaches the brokers."""
         self.template = "same"
         """Stands for what the fingerprint is made from, besides the channel."""
+        self.image = ""
+        """The brokers' image, where the copies tell it: only then a rehearsal can start a broker."""
         self._reports: dict[str, DryStartReport] = {}
 
     def fingerprint(self, migration: Migration) -> str:
@@ -936,7 +939,9 @@ class FaithfulDryStarts:
         settings = {} if isinstance(found, Unobserved) else {s.name: GivenSetting(s.value) for s in found}
         overlay = {} if key.mode is BrokerMode.ZOOKEEPER else {"kraftbridge.mode": str(key.mode)}
         reaches = {n: GivenSetting(v) for n, v in overlay.items()} if channel == self.reaching else {}
-        return CopyOutcome(key, broker, KafkaStart(valid=True, settings={**settings, **reaches}), overlay=overlay)
+        images = (ContainerImage("kafka", self.image, "sha256:1", self.image, "sha256:1"),) if self.image else ()
+        start = KafkaStart(valid=True, settings={**settings, **reaches})
+        return CopyOutcome(key, broker, start, overlay=overlay, images=images)
 
 
 METADATA_LOG = Path(__file__).resolve().parents[1] / "data" / "metadata" / "dualwrite" / "c3000"

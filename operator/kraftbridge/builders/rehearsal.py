@@ -1,13 +1,16 @@
 """A rehearsal's objects: ConfigMap with the request, Job of one pod, and the NetworkPolicy that closes it. Pure.
 
-ZooKeeper and controller are containers of the controllers' image;
+ZooKeeper and controller are containers of the controllers' image, brokers of their own;
 the verifier's image reads the tree, starts both and compares the result with the tree.
 The copy of the tree, the metadata log and all output are on a volume in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import gzip
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +19,15 @@ from kraftbridge.builders.broker_overlays import render_properties, short_hash
 from kraftbridge.builders.controllers import RESTRICTED, ControllersFacts, controller_settings, pod_security_context
 from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
 from kraftbridge.models.phase import ControllerMode
-from kraftbridge.models.rehearsal import PROPERTIES_KEY, REQUEST_KEY, RehearsalRequest, heap_bytes
+from kraftbridge.models.rehearsal import (
+    BROKERS_FOLDER,
+    BROKERS_KEY,
+    PROPERTIES_KEY,
+    REQUEST_KEY,
+    RehearsalRequest,
+    RehearsedSettings,
+    heap_bytes,
+)
 from kraftbridge.models.report import ZooKeeperAccess
 from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.spec import MigrationSpec, Placement
@@ -31,6 +42,8 @@ READER: Final = "read"
 """The init container that reads the tree."""
 FENCE: Final = "fence"
 """The init container that ends well only when nothing can be reached any more that the reader has reached."""
+BROKER: Final = "broker"
+"""Begins the name of each container that runs brokers, one for each of their images."""
 KEPT_SECONDS: Final = 3_600
 """How long a Job stays after its end, should its removal be lost."""
 BATCH_SIZE: Final = "zookeeper.metadata.migration.min.batch.size"
@@ -51,15 +64,31 @@ class RehearsalFacts:
     migration_uid: str
     verifier_image: str
     controllers: ControllersFacts
+    brokers: tuple[RehearsedSettings, ...] = ()
+    """The brokers that are started in KRaft mode, as a dry start shows them."""
+    pull_secrets: tuple[str, ...] = ()
+    """Secrets with which the brokers' pods pull their images."""
+
+    @property
+    def images(self) -> dict[str, list[int]]:
+        """Brokers by image."""
+        found: dict[str, list[int]] = {}
+        for broker in self.brokers:
+            found.setdefault(broker.image, []).append(broker.broker)
+        return found
 
 
-def fingerprint(spec: MigrationSpec, facts: ControllersFacts, asked: str) -> str:
+def fingerprint(
+    spec: MigrationSpec, facts: ControllersFacts, asked: str, brokers: Sequence[RehearsedSettings] = ()
+) -> str:
     """Return the fingerprint of what a rehearsal judges, but for the tree.
 
     Parameters
     ----------
     asked
         Value of the annotation that asks for another rehearsal.
+    brokers
+        The brokers that are started in KRaft mode.
     """
     controllers = spec.controllers
     return short_hash(
@@ -72,6 +101,7 @@ def fingerprint(spec: MigrationSpec, facts: ControllersFacts, asked: str) -> str
             spec.zookeeper.connect,
             release_version(facts),
             asked,
+            *(broker.to_json() for broker in brokers),
         )
     )
 
@@ -105,11 +135,14 @@ def request(spec: MigrationSpec, facts: RehearsalFacts) -> RehearsalRequest:
         zookeeper_heap_bytes=_ZOOKEEPER_HEAP_BYTES,
         password_encoder_secret_path=f"{_MOUNTS}/password-encoder/{encoder.key}" if encoder is not None else None,
         listener_path=f"{_MOUNTS}/listener/listener.properties" if spec.controllers.listener.secret_name else None,
+        timeout_seconds=spec.rehearsal.timeout_seconds,
     )
 
 
 def config_map(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
     """Return the ConfigMap with request and configuration, to which the result is added."""
+    brokers = json.dumps([json.loads(broker.to_json()) for broker in facts.brokers])
+    packed = base64.b64encode(gzip.compress(brokers.encode(), mtime=0)).decode()
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -118,6 +151,7 @@ def config_map(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
             REQUEST_KEY: request(spec, facts).to_json(),
             PROPERTIES_KEY: render_properties(rehearsed_settings(spec, facts.controllers)),
         },
+        "binaryData": {BROKERS_KEY: packed} if facts.brokers else {},
     }
 
 
@@ -159,9 +193,14 @@ def job(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
         "initContainers": [_ours(spec, facts, READER, "read", secrets), _ours(spec, facts, FENCE, "fence", {})],
         "containers": [
             _ours(spec, facts, CONTAINER, "run", secrets),
-            _kafkas(spec, "zookeeper", "zookeeper"),
-            _kafkas(spec, "controller", "format controller"),
+            _kafkas(spec, "zookeeper", _twice("zookeeper")),
+            _kafkas(spec, "controller", _twice("format", "controller")),
+            *(
+                _kafkas(spec, f"{BROKER}-{number}", [f"{BROKERS_FOLDER}/broker-{broker}" for broker in brokers], image)
+                for number, (image, brokers) in enumerate(facts.images.items())
+            ),
         ],
+        "imagePullSecrets": [{"name": name} for name in facts.pull_secrets],
         "volumes": [
             {"name": "work", "emptyDir": {"medium": "Memory"}},
             {"name": "request", "configMap": {"name": facts.run_id}},
@@ -212,13 +251,18 @@ def _ours(spec: MigrationSpec, facts: RehearsalFacts, name: str, part: str, secr
     }
 
 
-def _kafkas(spec: MigrationSpec, name: str, runs: str) -> Object:
+def _twice(*names: str) -> list[str]:
+    """Return processes that run for the whole tree, and then for the one of the brokers."""
+    return [*names, *(f"{BROKERS_FOLDER}/{name}" for name in names)]
+
+
+def _kafkas(spec: MigrationSpec, name: str, runs: Sequence[str], image: str | None = None) -> Object:
     return {
         "name": name,
-        "image": spec.controllers.image,
-        "imagePullPolicy": spec.controllers.image_pull_policy,
+        "image": image or spec.controllers.image,
+        "imagePullPolicy": spec.controllers.image_pull_policy if image is None else "IfNotPresent",
         "command": ["sh", f"{_WORK}/runner.sh"],
-        "env": [{"name": "WORK", "value": _WORK}, {"name": "NAMES", "value": runs}],
+        "env": [{"name": "WORK", "value": _WORK}, {"name": "NAMES", "value": " ".join(runs)}],
         "workingDir": _WORK,
         "resources": spec.rehearsal.resources,
         "securityContext": RESTRICTED,

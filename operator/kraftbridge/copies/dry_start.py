@@ -486,7 +486,7 @@ def differences_from_running(copy: CopyOutcome, running: Sequence[BrokerSetting]
     hidden = {s.name for s in static.values() if not _is_comparable(s)}
     hidden |= {name for name, setting in start.settings.items() if setting.sensitive}
     live = {name: setting.value for name, setting in static.items()}
-    given = {name: setting.value for name, setting in _with_live_names(start.settings, copy).items()}
+    given = {name: setting.value for name, setting in with_live_names(start.settings, copy).items()}
     return tuple(
         SettingDifference(name, _shown_in(live, name), _shown_in(given, name))
         for name in sorted((live.keys() | given.keys()) - hidden)
@@ -517,9 +517,9 @@ def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tupl
     after = changed.start
     if before is None or after is None:
         return ()
-    expected = _with_live_names(before.settings, present)
+    expected = with_live_names(before.settings, present)
     expected |= {name: GivenSetting(value) for name, value in changed.overlay.items()}
-    given = _with_live_names(after.settings, changed)
+    given = with_live_names(after.settings, changed)
     if changed.key.mode is BrokerMode.KRAFT:
         expected.pop(_MIGRATION_FLAG, None)
 
@@ -572,11 +572,11 @@ def _implied(name: str, given: GivenSetting, changed: CopyOutcome) -> bool:
 
 def _comparable(start: KafkaStart, copy: CopyOutcome) -> dict[str, GivenSetting]:
     """Return the system properties without those that the overlay itself sets (short address caches)."""
-    properties = _with_live_names(start.system_properties, copy)
+    properties = with_live_names(start.system_properties, copy)
     return {name: value for name, value in properties.items() if not name.startswith("sun.net.inetaddr.")}
 
 
-def _with_live_names(settings: Mapping[str, GivenSetting], copy: CopyOutcome) -> dict[str, GivenSetting]:
+def with_live_names(settings: Mapping[str, GivenSetting], copy: CopyOutcome) -> dict[str, GivenSetting]:
     """Return settings with the live pod's names and addresses in place of the copy's."""
     values = {}
     for name, setting in settings.items():

@@ -1208,8 +1208,17 @@ class Code(StrEnum):
     )
     DYNAMIC_SETTINGS_REFUSED = (
         "DynamicSettingsRefused", _BLOCKING, _PREFLIGHT,
-        "A start in KRaft mode refuses {refused}, and with it all dynamic settings of broker {broker}: {falling}",
+        "A start in KRaft mode refuses {refused}, and with it all dynamic settings of broker {broker}: {falling}{told}",
         "{fix}",
+        _ACCEPTABLE,
+    )
+
+    DYNAMIC_SETTINGS_TAKE_EFFECT = (
+        "DynamicSettingsTakeEffect", _BLOCKING, _PREFLIGHT,
+        ("Broker {broker} does not hold these dynamic settings now, and in the rehearsal a start in KRaft mode applies "
+         "them: {settings}"),
+        ("Give each of them the value that should hold, or delete it; preflight then rehearses again by itself. "
+         "Or accept this finding, if what is stored should hold"),
         _ACCEPTABLE,
     )
 

@@ -56,6 +56,7 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
             Code.ZOOKEEPER_ZNODES_OF_OTHERS,
             Code.PASSWORD_NOT_CHECKED,
             Code.REHEARSAL_UNKNOWN,
+            Code.DYNAMIC_SETTINGS_TAKE_EFFECT,
             Code.DRY_START_IMPOSSIBLE,
             Code.DRY_START_PROGRAMS,
             Code.CHANGED_AFTER_CLAIM,

@@ -22,6 +22,10 @@ REQUEST_KEY: Final = "rehearsal.json"
 """Key of the request in the ConfigMap of a rehearsal in a pod."""
 PROPERTIES_KEY: Final = "controller.properties"
 """Key of the real controllers' configuration, without secrets."""
+BROKERS_FOLDER: Final = "brokers"
+"""Directory of the copy without topics and of its brokers, in that of the rehearsal."""
+BROKERS_KEY: Final = "brokers.json.gz"
+"""Key of the `RehearsedSettings` in ``binaryData``, compressed; absent where no broker is rehearsed."""
 RESULT_KEY: Final = "result.json"
 """Key of the `RehearsalResult`."""
 PAGE_KEY: Final = "rehearsal.html.gz"
@@ -71,6 +75,14 @@ class RehearsalVerdict(StrEnum):
     """Kafka reached dual-write and lost or changed something: `differences` says what."""
     UNKNOWN = "Unknown"
     """The rehearsal did not run to its end, or some data could not be compared."""
+
+
+WORST_FIRST: Final = (
+    RehearsalVerdict.FAILS,
+    RehearsalVerdict.LOSES,
+    RehearsalVerdict.UNKNOWN,
+    RehearsalVerdict.WORKS,
+)
 
 
 class Ending(StrEnum):
@@ -157,14 +169,16 @@ MAXIMUM_PATHS: Final = 200
 """Bound of the lists in `TreeChanges`."""
 
 
-class UnheldSetting(Said):
-    """A dynamic setting of a broker that is not in force after a start in KRaft mode."""
+class ComparedSetting(Said):
+    """A dynamic setting of a broker, and what is in force after a start in KRaft mode."""
 
     name: str
     stored: str | None = None
     """None for a secret."""
     holds: str | None = None
     """Value in force; None for a secret, and where there is none."""
+    held: bool
+    """Whether the stored value is in force."""
 
 
 class BrokerRehearsal(Said):
@@ -177,12 +191,25 @@ class BrokerRehearsal(Said):
     verdict: RehearsalVerdict
     """`WORKS`: every dynamic setting is in force. `FAILS`: Kafka refused some, or did not start."""
     reason: str
-    unheld: list[UnheldSetting] = Field(default_factory=list)
+    compared: list[ComparedSetting] = Field(default_factory=list)
+    """The dynamic settings that were compared; those that had to be replaced are among `replaced_settings`."""
     words: list[str] = Field(default_factory=list)
     """Errors in the broker's log, without repetitions."""
     replaced_settings: dict[str, str] = Field(default_factory=dict)
     """Settings that the rehearsal had to replace, and why: what Kafka says of their real values stays unknown."""
     seconds: float = 0.0
+
+    @property
+    def unheld(self) -> list[ComparedSetting]:
+        """The dynamic settings that are not in force."""
+        return [setting for setting in self.compared if not setting.held]
+
+
+class Judgement(Said):
+    """A verdict with its reason."""
+
+    verdict: RehearsalVerdict
+    reason: str
 
 
 class RehearsalResult(Said):
@@ -215,6 +242,8 @@ class RehearsalResult(Said):
     """Kafka's own summary of the sync."""
     brokers: list[BrokerRehearsal] = Field(default_factory=list)
     """Brokers that were started in KRaft mode, if their settings were given."""
+    controllers: Judgement | None = None
+    """What the verdict is without these brokers; None where there are none."""
     replaced_settings: dict[str, str] = Field(default_factory=dict)
     """Settings of the real controllers that the rehearsal had to replace, and why; values are not shown."""
     kafka_version: str = ""
@@ -225,6 +254,23 @@ class RehearsalResult(Said):
     finished_at: datetime
     timings_seconds: dict[str, float] = Field(default_factory=dict)
     """Wall-clock time of the rehearsal's own steps."""
+
+    @property
+    def of_controllers(self) -> Judgement:
+        """The verdict on Kafka's migration alone, without the brokers that were started afterwards."""
+        return self.controllers or Judgement(verdict=self.verdict, reason=self.reason)
+
+
+class RehearsedSettings(_Model):
+    """The static settings with which a rehearsal starts a broker in KRaft mode."""
+
+    broker: int
+    image: str
+    """Image whose Kafka runs."""
+    settings: dict[str, str]
+    """Without secrets, which a dry start knows only by their hashes."""
+    left_out: dict[str, str] = Field(default_factory=dict)
+    """Other settings of the broker, and why their values are not here."""
 
 
 class RehearsalRequest(_Model):
@@ -241,3 +287,5 @@ class RehearsalRequest(_Model):
     password_encoder_secret_path: str | None = None
     listener_path: str | None = None
     """``listener.properties`` of the controllers."""
+    timeout_seconds: int = 1800
+    """``spec.rehearsal.timeoutSeconds``: the brokers of the rehearsal must leave time for the result."""

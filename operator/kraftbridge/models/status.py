@@ -756,6 +756,32 @@ class RehearsedMend(StatusModel):
     """Command that removes the problem."""
 
 
+class RehearsedSetting(StatusModel):
+    """A dynamic setting of a rehearsed broker."""
+
+    name: str
+    """Name of the setting."""
+    stored: str | None = None
+    """Stored value. Unset for a secret."""
+    holds: str | None = None
+    """Value in force after the start in KRaft mode. Unset for a secret, and where there is none."""
+    held: bool
+    """Whether the stored value is in force."""
+
+
+class RehearsedBroker(StatusModel):
+    """What Kafka's own broker did in KRaft mode with the settings of one or more brokers."""
+
+    brokers: tuple[int, ...]
+    """Ids of the brokers with these settings."""
+    verdict: RehearsalVerdict
+    """`Works` if each dynamic setting is in force, `Fails` if Kafka refused some or did not start."""
+    reason: str
+    """Reason of the verdict."""
+    settings: tuple[RehearsedSetting, ...] = ()
+    """Dynamic settings that were compared, those that are not in force first, at most 50."""
+
+
 class RehearsalStatus(StatusModel):
     """The last rehearsal that ended, and the one that runs."""
 
@@ -768,7 +794,7 @@ class RehearsalStatus(StatusModel):
     digest: str = ""
     """Digest of its input: the controllers' configuration, image and heap."""
     verdict: RehearsalVerdict | None = None
-    """Verdict of the rehearsal. Unset until one has ended."""
+    """Verdict on Kafka's migration of the copy. Unset until one has ended."""
     reason: str = ""
     """Reason of the verdict."""
     launched_at: datetime | None = None
@@ -797,8 +823,17 @@ class RehearsalStatus(StatusModel):
     """Entities that were lost or changed, at most 20."""
     mends: tuple[RehearsedMend, ...] = ()
     """Znodes with a known problem and their remedies, at most 20."""
+    brokers: tuple[RehearsedBroker, ...] = ()
+    """Brokers that were started in KRaft mode, at most 50, the worst first.
+    Empty where no dry start shows their settings."""
     report: str = ""
     """Name of the ConfigMap with the whole result and its HTML page."""
+
+    @property
+    def works(self) -> bool:
+        """Whether Kafka's migration works, and each broker that was started in KRaft mode."""
+        verdicts = (self.verdict, *(broker.verdict for broker in self.brokers))
+        return all(verdict is RehearsalVerdict.WORKS for verdict in verdicts)
 
 
 class DryStartRunStatus(StatusModel):

@@ -162,8 +162,8 @@ def _hold_for_findings(draft: Draft, standing: tuple[FindingStatus, ...], *, cop
     if cluster_id := _cluster_id(draft):
         dry_start.repeat_dry_start(draft, draft.registered_broker_ids(), cluster_id, standing)
     requeue_after = SLOW
-    if all(finding.code in REHEARSAL_CODES for finding in standing):
-        repeated = rehearsing.ensure_rehearsal(draft, blocking=True)
+    if all(finding.code in REHEARSAL_CODES for finding in standing) and not dry_start.awaited(draft):
+        repeated = _record_settings(draft) or rehearsing.ensure_rehearsal(draft, blocking=True)
         requeue_after = SLOW if repeated is None else repeated.requeue_after
     first = standing[0]
     message = f"{len(standing)} blocking finding(s); {first.code} on {first.object}: {first.reason}. {first.fix}"

@@ -14,14 +14,16 @@ from kraftbridge.models.decision import (
 )
 from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, RehearsalState, Unobserved
 from kraftbridge.models.phase import Part
-from kraftbridge.models.rehearsal import RehearsalResult, RehearsalVerdict
+from kraftbridge.models.rehearsal import WORST_FIRST, ComparedSetting, RehearsalResult, RehearsalVerdict
 from kraftbridge.models.report import Difference
 from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.status import (
     RehearsalRunStatus,
     RehearsalStatus,
+    RehearsedBroker,
     RehearsedLoss,
     RehearsedMend,
+    RehearsedSetting,
     WaitKind,
 )
 from kraftbridge.phases.draft import Draft, StepContext, Wait
@@ -31,7 +33,12 @@ from kraftbridge.phases.removing import remove_run
 REPEAT_AFTER: Final = timedelta(seconds=60)
 """Least pause before a rehearsal that closes the gate is repeated: somebody may have mended the tree."""
 MAXIMUM_SHOWN: Final = 20
+MAXIMUM_BROKERS: Final = 50
+"""Brokers in status, and dynamic settings of each."""
 _MAXIMUM_TEXT: Final = 500
+_MAXIMUM_BROKER_TEXT: Final = 1000
+"""Kafka's line about a refused set has its exception and the cause."""
+_MAXIMUM_VALUE: Final = 200
 
 
 def ensure_rehearsal(draft: Draft, *, blocking: bool, ages: bool = True) -> Wait | None:
@@ -124,6 +131,7 @@ def _record(draft: Draft, record: RehearsalStatus, running: RehearsalRunStatus, 
     if run.result is None:
         return _give_up(draft, record, running, run.message or "its result could not be read")
     result = run.result
+    own = result.of_controllers
     forecast = result.forecast
     sizes = [size for size in (record.minimum_batch_size, forecast.minimum_batch_size) if size is not None]
     heaps = [heap for heap in (record.controller_heap_bytes, forecast.heap_bytes) if heap is not None]
@@ -131,10 +139,10 @@ def _record(draft: Draft, record: RehearsalStatus, running: RehearsalRunStatus, 
         draft,
         record,
         running,
-        verdict=result.verdict,
+        verdict=own.verdict,
         # The operator may have been away meanwhile; a result does not become younger by being collected late.
         finished_at=min(draft.now, result.finished_at),
-        reason=result.reason[:_MAXIMUM_TEXT],
+        reason=own.reason[:_MAXIMUM_TEXT],
         partitions=result.tree.partitions,
         copy_seconds=forecast.copy_seconds,
         sync_seconds=forecast.sync_seconds,
@@ -149,11 +157,31 @@ def _record(draft: Draft, record: RehearsalStatus, running: RehearsalRunStatus, 
             RehearsedMend(znode=m.znode, problem=m.problem[:_MAXIMUM_TEXT], command=m.command[:_MAXIMUM_TEXT])
             for m in result.mends[:MAXIMUM_SHOWN]
         ),
+        brokers=_brokers(result),
     )
     if forecast.no_controller_seconds is not None:
         milliseconds = round(forecast.no_controller_seconds * 1000)
         draft.update(impact=draft.status.impact.model_copy(update={"forecast_takeover_milliseconds": milliseconds}))
     return _wait(f"rehearsal {running.run_id}: {result.verdict}")
+
+
+def _brokers(result: RehearsalResult) -> tuple[RehearsedBroker, ...]:
+    """Return what the brokers of a rehearsal showed, the worst first."""
+    worst = sorted(result.brokers, key=lambda each: (WORST_FIRST.index(each.verdict), each.broker))
+    return tuple(
+        RehearsedBroker(
+            brokers=(each.broker, *each.alike),
+            verdict=each.verdict,
+            reason=each.reason[:_MAXIMUM_BROKER_TEXT],
+            settings=tuple(map(_setting, sorted(each.compared, key=lambda s: s.held)[:MAXIMUM_BROKERS])),
+        )
+        for each in worst[:MAXIMUM_BROKERS]
+    )
+
+
+def _setting(setting: ComparedSetting) -> RehearsedSetting:
+    shown = {name: value and value[:_MAXIMUM_VALUE] for name, value in setting.model_dump(exclude={"held"}).items()}
+    return RehearsedSetting(**shown, held=setting.held)
 
 
 def _losses(result: RehearsalResult) -> tuple[RehearsedLoss, ...]:
@@ -198,8 +226,10 @@ def _end(
     remove_run(draft, RunKind.REHEARSAL, running.run_id, keep_report=True)
     if record.run_id:
         remove_run(draft, RunKind.REHEARSAL, record.run_id, keep_report=False)
-    kind = EventType.NORMAL if verdict is RehearsalVerdict.WORKS else EventType.WARNING
-    draft.tell(EventReason.REHEARSAL_ENDED, f"Rehearsal {running.run_id}: {verdict}; {ended.reason}", kind)
+    troubled = [broker for broker in ended.brokers if broker.verdict is not RehearsalVerdict.WORKS]
+    words = [ended.reason, *(f"broker {b.brokers[0]} in KRaft mode: {b.verdict}; {b.reason}" for b in troubled[:1])]
+    kind = EventType.NORMAL if ended.works else EventType.WARNING
+    draft.tell(EventReason.REHEARSAL_ENDED, f"Rehearsal {running.run_id}: {verdict}; {'. '.join(words)}", kind)
 
 
 def _wait(message: str) -> Wait:

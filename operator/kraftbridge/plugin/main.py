@@ -22,7 +22,6 @@ from kraftbridge.models.catalogue import ACCEPTABLE
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.objects import section
 from kraftbridge.models.phase import Phase, Target
-from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import RehearsalStatus
 from kraftbridge.outside.shell import command
@@ -184,7 +183,7 @@ def rehearse(
         is_page = output.suffix != ".json"
         output.write_bytes(read_rehearsal(session.kubernetes, migration, rehearsal.report, page=is_page))
         say(f"{rehearsal.verdict}: {output}")
-    if rehearsal.verdict is not RehearsalVerdict.WORKS:
+    if not rehearsal.works:
         raise typer.Exit(1)
 
 

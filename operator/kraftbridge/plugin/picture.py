@@ -133,6 +133,9 @@ def rehearsal_picture(rehearsal: RehearsalStatus, now: datetime) -> RenderableTy
             facts.add_row(name, f"{seconds:.1f} s")
     if rehearsal.heap_needed_bytes is not None:
         facts.add_row("heap of a controller", f"{rehearsal.heap_needed_bytes >> 20} MiB")
+    for broker in rehearsal.brokers:
+        names = ", ".join(map(str, broker.brokers))
+        facts.add_row(f"broker {names} in KRaft mode", Text(f"{broker.verdict}: {broker.reason}"))
     for loss in rehearsal.losses:
         facts.add_row("lost or changed", Text(f"{loss.entity}: {loss.what}"))
     for mend in rehearsal.mends:

@@ -29,6 +29,7 @@ _NODE: Final = "the number of the broker whose registration it replaces"
 _ADDRESS: Final = "an address of the real cluster"
 _SCRATCH: Final = "scratch directory"
 _NO_LOGIN: Final = "a login needs servers and files that are not here: what it would refuse stays unknown"
+_NO_STORES: Final = "no store of keys is here: what one would refuse stays unknown"
 _PLUGIN: Final = "the plugin may need the network: what it would refuse stays unknown"
 _QUIET: Final = "nothing leaves the rehearsal"
 _NO_ZOOKEEPER: Final = "a broker in KRaft mode has no ZooKeeper"
@@ -59,8 +60,11 @@ _REPLACED_FOLDERS: Final[Mapping[str, str]] = {
     "confluent.": _PLUGIN,
     CONTROLLER_LISTENER_PREFIX: "the listener of the scratch controller has no TLS and SASL",
 }
+_TOKEN_KEYS: Final = frozenset({"delegation.token.secret.key", "delegation.token.master.key"})
+"""A broker without one cannot load the tokens of the tree (``DelegationTokenPublisher``)."""
 _AUTHORIZER: Final = "authorizer.class.name"
 _OF_LOGINS: Final = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.)?sasl\.")
+_OF_TLS: Final = re.compile(r"(?:listener\.name\.[^.]+\.)?ssl\.")
 _DIRECTORY: Final = re.compile(r"(?:^|\.)(?:dirs?|directory|directories)$")
 _STORE: Final = re.compile(r"(?:^|\.)ssl\.(?:keystore|truststore)\.location$")
 _URL: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+]*://")
@@ -75,6 +79,7 @@ _DEFAULT: Final = "<default>"
 _NOT_BY_DEFAULT: Final = re.compile(rf"listener\.name\.|ssl\.|{'|'.join(map(re.escape, sorted(_MAPPED)))}")
 """Settings of one broker (``DynamicBrokerConfig.PerBrokerConfigs``): Kafka drops them among those for all brokers."""
 _WITHOUT_SASL: Final = {"SASL_PLAINTEXT": "PLAINTEXT", "SASL_SSL": "SSL"}
+_PLAIN: Final = dict.fromkeys(("SASL_PLAINTEXT", "SASL_SSL", "SSL"), "PLAINTEXT")
 _DEFAULT_MAP: Final = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 _LOOPBACK: Final = "127.0.0.1"
 _OF_TOPICS: Final = (
@@ -111,6 +116,14 @@ class Loopback:
         if key not in self._ports:
             self._ports[key] = self.new_port()
         return f"{match[1]}://{_LOOPBACK}:{self._ports[key]}"
+
+    def real(self, text: str) -> str:
+        """Return a text with the real cluster's endpoints in place of those of the loopback interface."""
+        real = {
+            str(number): f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            for (_, host, port), number in self._ports.items()
+        }
+        return re.sub(rf"{re.escape(_LOOPBACK)}:(\d+)", lambda match: real.get(match[1], match[0]), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +183,9 @@ class BrokerSettings:
         return found
 
 
-def of_broker(broker: int, settings: Mapping[str, str], tree: CopiedTree) -> BrokerSettings:
+def of_broker(
+    broker: int, settings: Mapping[str, str], tree: CopiedTree, left_out: Mapping[str, str] | None = None
+) -> BrokerSettings:
     """Return what a broker of the rehearsal gets.
 
     Parameters
@@ -181,13 +196,15 @@ def of_broker(broker: int, settings: Mapping[str, str], tree: CopiedTree) -> Bro
         The real broker's ``server.properties``.
     tree
         The copy, completely taken.
+    left_out
+        Further settings of the real broker, whose values are not here, and why.
 
     Raises
     ------
     RehearsalError
         A listener cannot be understood, or a store of keys is not on this machine.
     """
-    replaced = {name: reason for name, value in settings.items() if (reason := _reason(name, value)) is not None}
+    replaced = {name: reason for name, value in settings.items() if (reason := tree.reason(name, value)) is not None}
     loopback = tree.loopback
     static = {name: value for name, value in settings.items() if name not in replaced}
     listeners = settings.get("listeners") or "PLAINTEXT://:9092"
@@ -195,12 +212,13 @@ def of_broker(broker: int, settings: Mapping[str, str], tree: CopiedTree) -> Bro
     if advertised := settings.get("advertised.listeners"):
         static["advertised.listeners"] = loopback.endpoints(advertised)
     static["controller.listener.names"] = CONTROLLER_LISTENER
-    protocols = _without_logins(settings.get(_PROTOCOL_MAP) or _DEFAULT_MAP)
+    protocols = tree.without_logins(settings.get(_PROTOCOL_MAP) or _DEFAULT_MAP)
     others = [part for part in protocols.split(",") if part.partition(":")[0].upper() != CONTROLLER_LISTENER]
     static[_PROTOCOL_MAP] = ",".join([*others, f"{CONTROLLER_LISTENER}:PLAINTEXT"])
     if protocol := settings.get("security.inter.broker.protocol"):
         static.setdefault("inter.broker.listener.name", protocol.strip())
     static |= {"metric.reporters": "", "auto.include.jmx.reporter": "false"}
+    static |= dict.fromkeys(_TOKEN_KEYS & (left_out or {}).keys(), "of the rehearsal")
     if settings.get(_AUTHORIZER, "").strip() == ACL_AUTHORIZER:
         static[_AUTHORIZER] = STANDARD_AUTHORIZER
     stored = {
@@ -209,7 +227,7 @@ def of_broker(broker: int, settings: Mapping[str, str], tree: CopiedTree) -> Bro
     }
     _check_stores(broker, {**static, **stored})
     directories = settings.get("log.dirs") or settings.get("log.dir") or "/"
-    replaced |= {**tree.replaced.get(None, {}), **tree.replaced.get(broker, {})}
+    replaced |= {**(left_out or {}), **tree.replaced.get(None, {}), **tree.replaced.get(broker, {})}
     return BrokerSettings(
         broker, static, stored, replaced, len([part for part in directories.split(",") if part.strip()])
     )
@@ -238,12 +256,12 @@ def _reason_of_authorizer(name: str) -> str | None:
     return _PLUGIN
 
 
-def _without_logins(protocol_map: str) -> str:
-    """Return a protocol map without SASL, and with a plain listener of the controllers."""
+def _without_logins(protocol_map: str, plain_protocols: Mapping[str, str]) -> str:
+    """Return a protocol map with other protocols, and with a plain listener of the controllers."""
     parts = []
     for part in protocol_map.split(","):
         name, _, protocol = part.strip().partition(":")
-        plain = _WITHOUT_SASL.get(protocol.strip().upper(), protocol.strip())
+        plain = plain_protocols.get(protocol.strip().upper(), protocol.strip())
         parts.append(f"{name}:{'PLAINTEXT' if name.upper() == CONTROLLER_LISTENER else plain}")
     return ",".join(parts)
 
@@ -281,12 +299,18 @@ class CopiedTree:
     """The tree without topics, as a broker's rehearsal needs it: a broker creates each replica when it starts."""
 
     loopback: Loopback
+    has_stores: bool = True
+    """Whether the stores of keys that settings name are here; without them every listener is a plain one."""
     dynamic: dict[int | None, dict[str, str]] = field(default_factory=dict)
     """Dynamic settings by broker; None: for all brokers. Passwords as ZooKeeper holds them."""
     brokers: list[int] = field(default_factory=list)
     """Ids of the registered brokers."""
     replaced: dict[int | None, dict[str, str]] = field(default_factory=dict)
     """Dynamic settings that are not as in the real tree, and why, by broker; None: for all brokers."""
+
+    def anew(self) -> CopiedTree:
+        """Return an empty one that gives the same ports."""
+        return CopiedTree(self.loopback, self.has_stores)
 
     def take(self, znodes: Iterator[Znode]) -> Iterator[Znode]:
         """Yield the znodes of the copy.
@@ -310,7 +334,7 @@ class CopiedTree:
         with suppress(ValueError, AttributeError, TypeError):
             body: dict[str, Any] = parsed_json(znode.data or b"")
             given = {key: str(value) for key, value in body["config"].items()}
-            reasons = {key: reason for key, value in given.items() if (reason := _reason(key, value)) is not None}
+            reasons = {key: reason for key, value in given.items() if (reason := self.reason(key, value)) is not None}
             kept = {
                 key: self._copied(key, value) for key, value in given.items() if key not in reasons or key in _MAPPED
             }
@@ -323,4 +347,14 @@ class CopiedTree:
         """Return a dynamic setting's value in the copy."""
         if name in _ENDPOINTS:
             return self.loopback.endpoints(value)
-        return _without_logins(value) if name == _PROTOCOL_MAP else value
+        return self.without_logins(value) if name == _PROTOCOL_MAP else value
+
+    def reason(self, name: str, value: str) -> str | None:
+        """Return why a setting of a broker is replaced or left out; None if it is kept."""
+        if not self.has_stores and _OF_TLS.match(name):
+            return _NO_STORES
+        return _reason(name, value)
+
+    def without_logins(self, protocol_map: str) -> str:
+        """Return a protocol map without what is not here: logins, and TLS without stores of keys."""
+        return _without_logins(protocol_map, _WITHOUT_SASL if self.has_stores else _PLAIN)

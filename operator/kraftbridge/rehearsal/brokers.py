@@ -9,23 +9,34 @@ whose session has not ended (``ClusterControlManager.registerBroker``).
 from __future__ import annotations
 
 import hmac
+import math
 import re
 import secrets as random_text
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import javaproperties
 
 from kraftbridge.exceptions import MetadataError, RehearsalError
-from kraftbridge.metadata.entities import EncodedPassword, is_password_config, looks_encoded
+from kraftbridge.metadata.entities import EncodedPassword, looks_encoded
 from kraftbridge.metadata.zookeeper.reader import read_dump
 from kraftbridge.models.broker_settings import without_listener
 from kraftbridge.models.config_values import ConfigType, same_value
-from kraftbridge.models.rehearsal import BrokerRehearsal, Ending, RehearsalResult, RehearsalVerdict, UnheldSetting
-from kraftbridge.models.secrecy import secret_values
+from kraftbridge.models.rehearsal import (
+    BROKERS_FOLDER,
+    WORST_FIRST,
+    BrokerRehearsal,
+    ComparedSetting,
+    Ending,
+    Judgement,
+    RehearsalResult,
+    RehearsalVerdict,
+)
+from kraftbridge.models.secrecy import is_secret_setting, secret_values
 from kraftbridge.outside.json_text import parsed_json
 from kraftbridge.rehearsal.broker_properties import BrokerSettings, CopiedTree, Loopback, of_broker
 from kraftbridge.rehearsal.controller_log import ControllerLog, to_hide, without
@@ -37,7 +48,6 @@ AGENT: Final = Path("/opt/kraftbridge/dry-start-agent.jar")
 """Place of the agent in the images. ``agent/build.sh`` makes it."""
 _MAIN_CLASS: Final = "dev.kraftbridge.agent.RehearsedBroker"
 _RESULT: Final = "kraftbridge-rehearsed-broker "
-_FOLDER: Final = "brokers"
 _INTER_BROKER: Final = "inter.broker.listener.name"
 _MIB: Final = 1 << 20
 _HEAP_BYTES: Final = 256 * _MIB
@@ -46,6 +56,10 @@ _BUFFER: Final = "log.cleaner.dedupe.buffer.size"
 _BUFFER_BYTES: Final = 128 * _MIB
 _OUT_OF_MEMORY_EXIT: Final = 3
 """Exit code under ``-XX:+ExitOnOutOfMemoryError``."""
+_REFUSED_EXIT: Final = 4
+"""Exit code of the agent's main class when Kafka throws (``RehearsedBroker``)."""
+_EXIT_OF_KAFKA: Final = 1
+"""Kafka's own (``ProcessTerminatingFaultHandler``), and that of a JVM that does not find its main class."""
 _SESSION_MILLISECONDS: Final = 6_000
 _START_SECONDS: Final = 180.0
 """Time for the end of the substitute's session, and for a JVM on a busy machine."""
@@ -53,13 +67,6 @@ _PAUSE_SECONDS: Final = 0.2
 _REFUSED: Final = re.compile(r"(?:Per-broker configs of \d+|Cluster default configs) could not be applied")
 _GRAVE: Final = re.compile(r"(?:ERROR|FATAL) ")
 _MOST_NAMED: Final = 5
-_ORDER: Final = (
-    RehearsalVerdict.FAILS,
-    RehearsalVerdict.LOSES,
-    RehearsalVerdict.UNKNOWN,
-    RehearsalVerdict.WORKS,
-)
-"""The worst first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,14 @@ class BrokerOptions:
     properties: Mapping[int | None, Mapping[str, str]]
     """``server.properties`` of the real brokers by id; None: of each broker that has no own one."""
     agent: Path = AGENT
+    left_out: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Settings by broker whose values are not here, and why."""
+    images: Mapping[int, str] = field(default_factory=dict)
+    """Image by broker, where each runs its own Kafka."""
+    has_stores: bool = True
+    """Whether the stores of keys that settings name are here."""
+    until: float = math.inf
+    """When no further broker is started, by ``time.monotonic``."""
 
 
 @dataclass(slots=True)
@@ -79,36 +94,48 @@ class BrokerPlan:
     options: RehearsalOptions
     """With a scratch directory of their own."""
     new_processes: Callable[[], Processes]
-    loopback: Loopback
     tree: CopiedTree
     groups: list[list[BrokerSettings]]
     secrets: set[str]
     """Values that no result repeats."""
     salt: bytes
+    until: float = math.inf
 
     def run(self, result: RehearsalResult) -> RehearsalResult:
         """Start the brokers on a copy that Kafka migrates, and return the result with theirs."""
+        if not self.groups:
+            return result
         if result.ending is not Ending.DUAL_WRITE:
             problem = "no broker was started in KRaft mode, because the copy did not reach dual-write"
             return result.model_copy(update={"problems": [*result.problems, problem]})
         found: list[BrokerRehearsal] = []
+        began = time.monotonic()
 
         def act(cluster: ScratchCluster) -> None:
+            # One by one: those before a failure stay.
             found.extend(self._rehearsed(group, cluster, processes) for group in self.groups)
 
-        interlude = Interlude(CopiedTree(self.loopback).take, act, _SESSION_MILLISECONDS)
-        self.options.work.mkdir(parents=True)
-        processes = self.new_processes()
+        interlude = Interlude(self.tree.anew().take, act, _SESSION_MILLISECONDS)
         try:
+            self._check_time()
+            self.options.work.mkdir(parents=True)
+            processes = self.new_processes()
             act_in_dual_write(processes, self.dump, self.options, interlude)
         except (RehearsalError, MetadataError) as error:
-            groups = self.groups[len(found) :]
-            found.extend(_unknown(group, without(self.secrets, str(error))) for group in groups)
-        return combined(result, found)
+            reason = without(self.secrets, str(error))
+            found.extend(_unknown([each.broker for each in group], reason) for group in self.groups[len(found) :])
+        timings = {**result.timings_seconds, "brokers": round(time.monotonic() - began, 2)}
+        whole = result.model_copy(update={"timings_seconds": timings, "finished_at": datetime.now(UTC)})
+        return combined(whole, found)
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self.until:
+            raise RehearsalError("it was not started, because the time of the rehearsal was up")
 
     def _rehearsed(
         self, group: Sequence[BrokerSettings], cluster: ScratchCluster, processes: Processes
     ) -> BrokerRehearsal:
+        self._check_time()
         first = group[0]
         name = f"broker-{first.broker}"
         work = self.options.work
@@ -124,66 +151,75 @@ class BrokerPlan:
         cluster.registrations.leave(first.broker)
         began = time.monotonic()
         processes.start(name, _heap_bytes(first), _MAIN_CLASS, str(work / "salt"), str(properties))
-        ended = _exit_code(processes, name)
+        ended = _exit_code(processes, name, min(began + _START_SECONDS, self.until))
+        if ended is None:
+            # It may be in the way of the next one.
+            words = last_words((work / f"{name}.log").read_text(errors="replace"))
+            seconds = time.monotonic() - began
+            raise RehearsalError(f"broker {first.broker} did not start in {seconds:.0f} s: {words or 'no output'}")
         log = ControllerLog(work / f"{name}.log", frozenset(self.secrets))
-        verdict, reason, unheld = self._judged(first, log, ended)
+        verdict, reason, compared = self._judged(first, log, ended)
         return BrokerRehearsal(
             broker=first.broker,
             alike=[each.broker for each in group[1:]],
             verdict=verdict,
             reason=without(self.secrets, reason),
-            unheld=unheld,
+            compared=compared,
             words=_errors(log),
             replaced_settings=dict(first.replaced),
             seconds=round(time.monotonic() - began, 2),
         )
 
     def _judged(
-        self, broker: BrokerSettings, log: ControllerLog, ended: int | None
-    ) -> tuple[RehearsalVerdict, str, list[UnheldSetting]]:
+        self, broker: BrokerSettings, log: ControllerLog, ended: int
+    ) -> tuple[RehearsalVerdict, str, list[ComparedSetting]]:
         output = log.path.read_text(errors="replace")
-        if ended is None:
-            return RehearsalVerdict.UNKNOWN, f"it did not start in {_START_SECONDS:.0f} s: {last_words(output)}", []
         if ended == _OUT_OF_MEMORY_EXIT:
             heap = _heap_bytes(broker) // _MIB
             return RehearsalVerdict.UNKNOWN, f"it ran out of memory with a heap of {heap} MiB", []
         in_force = _in_force(output)
         if in_force is None:
-            words = next(iter(_errors(log)[-1:]), last_words(output))
-            return RehearsalVerdict.FAILS, f"Kafka does not start in KRaft mode (exit code {ended}): {words}", []
+            return *_without_report(ended, _errors(log), last_words(output)), []
         if broker.dynamic and not in_force.dynamic:
             return RehearsalVerdict.UNKNOWN, "the agent names no setting that may be dynamic, so none was compared", []
         # Kafka drops a name that cannot be dynamic in any mode.
         stored = {name: value for name, value in broker.dynamic.items() if without_listener(name) in in_force.dynamic}
         try:
-            unheld = list(self._unheld(stored, in_force))
+            compared = list(self._compared(stored, in_force))
         except MetadataError as error:
             return RehearsalVerdict.UNKNOWN, f"its dynamic settings could not be compared: {error}", []
+        unheld = [setting for setting in compared if not setting.held]
         said = [words for words in _errors(log) if _REFUSED.search(words)]
         if unheld:
             names = ", ".join(_words(setting) for setting in unheld[:_MOST_NAMED])
             more = f" and {len(unheld) - _MOST_NAMED} more" if len(unheld) > _MOST_NAMED else ""
             told = said[0] if said else "Kafka says nothing of it"
-            return RehearsalVerdict.FAILS, f"not in force in KRaft mode: {names}{more}: {told}", unheld
+            return RehearsalVerdict.FAILS, f"not in force in KRaft mode: {names}{more}: {told}", compared
         faults = [*said, *log.faults()]
         if faults:
-            return RehearsalVerdict.UNKNOWN, f"each dynamic setting is in force, and Kafka complains: {faults[0]}", []
+            return (
+                RehearsalVerdict.UNKNOWN,
+                f"each dynamic setting is in force, and Kafka complains: {faults[0]}",
+                compared,
+            )
         if not stored:
             return RehearsalVerdict.WORKS, "it starts in KRaft mode; no dynamic setting is stored for it", []
         words = f"it starts in KRaft mode, with each of {len(stored)} dynamic settings in force"
-        return RehearsalVerdict.WORKS, words, []
+        return RehearsalVerdict.WORKS, words, compared
 
-    def _unheld(self, stored: Mapping[str, str], in_force: _InForce) -> Iterator[UnheldSetting]:
-        """Yield the dynamic settings that are not in force."""
+    def _compared(self, stored: Mapping[str, str], in_force: _InForce) -> Iterator[ComparedSetting]:
+        """Yield each dynamic setting with what is in force, with the addresses of the real cluster."""
+        real = self.tree.loopback.real
         for name, value in sorted(stored.items()):
             found = in_force.settings.get(name, {})
-            if "hash" in found or is_password_config(name):
-                if found.get("hash") != self._hashed(value):
-                    yield UnheldSetting(name=name)
+            if "hash" in found or is_secret_setting(name):
+                yield ComparedSetting(name=name, held=found.get("hash") == self._hashed(value))
                 continue
             holds = found.get("value")
-            if holds is None or not same_value(_type(found), holds, value):
-                yield UnheldSetting(name=name, stored=value, holds=holds)
+            held = holds is not None and same_value(_type(found), holds, value)
+            yield ComparedSetting(
+                name=name, stored=real(value), holds=None if holds is None else real(holds), held=held
+            )
 
     def _hashed(self, value: str) -> str:
         """Return the hash of a secret, which ZooKeeper holds encrypted."""
@@ -205,15 +241,25 @@ def _heap_bytes(broker: BrokerSettings) -> int:
     return _HEAP_BYTES + 2 * max([_BUFFER_BYTES, *sizes])
 
 
-def _exit_code(processes: Processes, name: str) -> int | None:
+def _exit_code(processes: Processes, name: str, deadline: float) -> int | None:
     """Return the exit code of a broker; None if it has not ended in time."""
-    deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         code = processes.exit_code(name)
         if code is not None:
             return code
         time.sleep(_PAUSE_SECONDS)
     return None
+
+
+def _without_report(ended: int, errors: Sequence[str], words: str) -> tuple[RehearsalVerdict, str]:
+    """Judge a broker that ended without a report: only Kafka's own exception, or its own exit, is a refusal.
+
+    A container that is out of memory, an image without Java or with another Kafka end the process, too.
+    """
+    if ended == _REFUSED_EXIT or (ended == _EXIT_OF_KAFKA and errors):
+        said = next(iter(errors[-1:]), words)
+        return RehearsalVerdict.FAILS, f"Kafka does not start in KRaft mode (exit code {ended}): {said}"
+    return RehearsalVerdict.UNKNOWN, f"it ended with exit code {ended} before it told its settings: {words}"
 
 
 def planned(dump: Path, options: RehearsalOptions, brokers: BrokerOptions) -> BrokerPlan:
@@ -231,25 +277,47 @@ def planned(dump: Path, options: RehearsalOptions, brokers: BrokerOptions) -> Br
         raise RehearsalError(
             f"{brokers.agent} does not exist: name the jar that agent/build.sh makes, or that the operator's image has"
         )
+    work = options.work.resolve() / BROKERS_FOLDER
+    plan = planned_with(
+        lambda: LocalProcesses(kafka_home.resolve(), work, further_jar=brokers.agent.resolve()), dump, options, brokers
+    )
+    _check_ids(plan.tree, brokers.properties)
+    return plan
+
+
+def planned_with(
+    new_processes: Callable[[], Processes], dump: Path, options: RehearsalOptions, brokers: BrokerOptions
+) -> BrokerPlan:
+    """Return the registered brokers to start with the given processes. Nothing is started yet.
+
+    Parameters
+    ----------
+    new_processes
+        Makes them once `BrokerPlan.options` has its directory.
+
+    Raises
+    ------
+    RehearsalError
+        The brokers' settings or the options cannot be used.
+    """
     secrets: set[str] = set()
-    loopback = Loopback(free_port)
-    tree = CopiedTree(loopback)
+    tree = CopiedTree(Loopback(free_port), brokers.has_stores)
     for znode in tree.take(read_dump(dump, options.chroot)):
         secrets.update(secrets_in(znode))
     settings = [*brokers.properties.values(), options.settings]
     for each in settings:
         secrets.update(secret_values(each))
-    work = options.work.resolve() / _FOLDER
-    groups = _groups(tree, brokers.properties)
+    work = options.work.resolve() / BROKERS_FOLDER
+    groups = _groups(tree, brokers)
     return BrokerPlan(
         dump=dump,
         options=replace(options, work=work, settings={**_of_controllers(groups), **options.settings}),
-        new_processes=lambda: LocalProcesses(kafka_home.resolve(), work, further_jar=brokers.agent.resolve()),
-        loopback=loopback,
+        new_processes=new_processes,
         tree=tree,
         groups=groups,
         secrets=to_hide(secrets),
         salt=random_text.token_hex(16).encode(),
+        until=brokers.until,
     )
 
 
@@ -260,36 +328,60 @@ def _of_controllers(groups: Sequence[Sequence[BrokerSettings]]) -> dict[str, str
     (``KafkaConfig.getInterBrokerListenerNameAndSecurityProtocol``).
     A broker's dynamic listeners are registered in ZooKeeper, and may be none of its start in KRaft mode.
     """
+    if not groups:
+        return {}
     static = groups[0][0].static
     return {_INTER_BROKER: static.get(_INTER_BROKER, "PLAINTEXT")}
 
 
-def _groups(tree: CopiedTree, properties: Mapping[int | None, Mapping[str, str]]) -> list[list[BrokerSettings]]:
+def _check_ids(tree: CopiedTree, properties: Mapping[int | None, Mapping[str, str]]) -> None:
+    """Compare the brokers whose properties a user gives with those of the dump.
+
+    Raises
+    ------
+    RehearsalError
+        They are others.
+    """
     if not tree.brokers:
         raise RehearsalError("no broker is registered in the dump, so none can be rehearsed")
     if unknown := sorted(each for each in properties if each is not None and each not in tree.brokers):
         raise RehearsalError(f"--broker-properties names broker {unknown[0]}, which is not registered in the dump")
+    if None not in properties and (without_any := sorted(set(tree.brokers) - properties.keys())):
+        broker = without_any[0]
+        raise RehearsalError(f"broker {broker} has no properties: add --broker-properties {broker}=FILE")
+
+
+def _groups(tree: CopiedTree, options: BrokerOptions) -> list[list[BrokerSettings]]:
+    """Return the registered brokers whose settings are given: those that start alike together."""
+    properties = options.properties
     groups: dict[tuple[object, ...], list[BrokerSettings]] = {}
     for broker in sorted(tree.brokers):
         settings = properties.get(broker, properties.get(None))
         if settings is None:
-            raise RehearsalError(f"broker {broker} has no properties: add --broker-properties {broker}=FILE")
-        found = of_broker(broker, settings, tree)
-        groups.setdefault(found.pair, []).append(found)
+            continue
+        found = of_broker(broker, settings, tree, options.left_out.get(broker))
+        groups.setdefault((found.pair, options.images.get(broker)), []).append(found)
     return list(groups.values())
 
 
 def combined(result: RehearsalResult, brokers: Sequence[BrokerRehearsal]) -> RehearsalResult:
     """Return the result with the worst of all verdicts, and its reason."""
-    verdicts = [(_ORDER.index(result.verdict), result.reason)]
-    verdicts += [(_ORDER.index(each.verdict), f"broker {each.broker}: {each.reason}") for each in brokers]
+    verdicts = [(WORST_FIRST.index(result.verdict), result.reason)]
+    verdicts += [(WORST_FIRST.index(each.verdict), f"broker {each.broker}: {each.reason}") for each in brokers]
     worst, reason = min(verdicts, key=lambda verdict: verdict[0])
-    return result.model_copy(update={"brokers": list(brokers), "verdict": _ORDER[worst], "reason": reason})
+    own = Judgement(verdict=result.verdict, reason=result.reason)
+    return result.model_copy(
+        update={"brokers": list(brokers), "verdict": WORST_FIRST[worst], "reason": reason, "controllers": own}
+    )
 
 
-def _unknown(group: Sequence[BrokerSettings], reason: str) -> BrokerRehearsal:
-    alike = [each.broker for each in group[1:]]
-    return BrokerRehearsal(broker=group[0].broker, alike=alike, verdict=RehearsalVerdict.UNKNOWN, reason=reason)
+def unknown_brokers(result: RehearsalResult, brokers: Sequence[int], reason: str) -> RehearsalResult:
+    """Return the result with brokers of which nothing is known, all for one reason."""
+    return combined(result, [_unknown(brokers, reason)])
+
+
+def _unknown(brokers: Sequence[int], reason: str) -> BrokerRehearsal:
+    return BrokerRehearsal(broker=brokers[0], alike=list(brokers[1:]), verdict=RehearsalVerdict.UNKNOWN, reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +407,7 @@ def _type(found: Mapping[str, str | None]) -> ConfigType:
     return ConfigType[name]
 
 
-def _words(setting: UnheldSetting) -> str:
+def _words(setting: ComparedSetting) -> str:
     if setting.stored is None:
         return f"{setting.name} (a secret)"
     return f"{setting.name} (stored {setting.stored}, in force {setting.holds or 'none'})"

@@ -15,8 +15,10 @@ import gzip
 import json
 import logging
 import os
+import shutil
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -24,12 +26,14 @@ from pathlib import Path
 from typing import Final
 
 import javaproperties
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from kraftbridge.exceptions import MetadataError, RehearsalError
 from kraftbridge.metadata.entities import read_encoder_secret
 from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, write_dump
 from kraftbridge.models.rehearsal import (
+    BROKERS_FOLDER,
+    BROKERS_KEY,
     PAGE_MARK,
     PROPERTIES_KEY,
     REQUEST_KEY,
@@ -38,11 +42,14 @@ from kraftbridge.models.rehearsal import (
     RehearsalRequest,
     RehearsalResult,
     RehearsalVerdict,
+    RehearsedSettings,
 )
+from kraftbridge.outside import bounds
 from kraftbridge.outside.visible import log_visibly
 from kraftbridge.pods.fence import EXIT_REACHED, NOBODY, connects, reachable, reached_after
+from kraftbridge.rehearsal.brokers import AGENT, BrokerOptions, planned_with, unknown_brokers
 from kraftbridge.rehearsal.page import render_page
-from kraftbridge.rehearsal.pod import RUNNER, STOP, PodProcesses
+from kraftbridge.rehearsal.pod import END, RUNNER, PodProcesses
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse_with
 
 logger = logging.getLogger("kraftbridge.rehearsal")
@@ -55,6 +62,8 @@ _RUNNER: Final = "runner.sh"
 _MAXIMUM_CHARACTERS: Final = 180_000
 """Size limit of both lines together: the API server gives the operator 256 KiB of a log."""
 _SAMPLES: Final = 500
+_RESERVE_SECONDS: Final = 120
+"""For reading the tree, closing the pod and collecting the result."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -135,12 +144,13 @@ def run(
     except (MetadataError, RehearsalError, OSError, ValidationError) as error:
         result = _without_verdict(str(error), started)
     finally:
-        (work / STOP).touch()
+        (work / END).touch()
     _tell(result)
     return 0
 
 
 def _rehearse(request_directory: Path, work: Path) -> RehearsalResult:
+    began = time.monotonic()
     request = _request(request_directory)
     settings = dict(javaproperties.loads((request_directory / PROPERTIES_KEY).read_text(encoding="utf-8")))
     if request.listener_path is not None:
@@ -149,19 +159,52 @@ def _rehearse(request_directory: Path, work: Path) -> RehearsalResult:
     secret = read_encoder_secret(request.password_encoder_secret_path)
     if secret:
         settings["password.encoder.secret"] = secret
-    return rehearse_with(
-        PodProcesses(work),
-        work / _DUMP,
-        RehearsalOptions(
-            kafka_home=None,
-            work=work,
-            settings=settings,
-            release_version=request.release_version,
-            heap_bytes=request.heap_bytes,
-            zookeeper_heap_bytes=request.zookeeper_heap_bytes,
-            sample_limit=_SAMPLES,
-        ),
+    options = RehearsalOptions(
+        kafka_home=None,
+        work=work,
+        settings=settings,
+        release_version=request.release_version,
+        heap_bytes=request.heap_bytes,
+        zookeeper_heap_bytes=request.zookeeper_heap_bytes,
+        sample_limit=_SAMPLES,
     )
+    result = rehearse_with(PodProcesses(work), work / _DUMP, options)
+    packed = request_directory / BROKERS_KEY
+    if not packed.exists():
+        return result
+    return with_brokers(result, packed.read_bytes(), options, began + request.timeout_seconds - _RESERVE_SECONDS)
+
+
+def with_brokers(
+    result: RehearsalResult, packed: bytes, options: RehearsalOptions, until: float, agent: Path = AGENT
+) -> RehearsalResult:
+    """Start the brokers, too, and return the result with theirs; whatever fails, the controllers' part stays.
+
+    Parameters
+    ----------
+    packed
+        The brokers' `RehearsedSettings`, compressed.
+    until
+        When no further broker is started, by ``time.monotonic``.
+    """
+    text = bounds.unpacked(packed, "the brokers' settings", bounds.COPIES_BYTES, "Rehearse again")
+    given = TypeAdapter(list[RehearsedSettings]).validate_json(text)
+    dump = options.work / _DUMP
+    try:
+        # The containers of Kafka's images see the shared volume alone.
+        jar = Path(shutil.copy(agent, options.work / agent.name))
+        brokers = BrokerOptions(
+            properties={each.broker: each.settings for each in given},
+            left_out={each.broker: each.left_out for each in given},
+            images={each.broker: each.image for each in given},
+            has_stores=False,
+            until=until,
+        )
+        plan = planned_with(lambda: PodProcesses(options.work / BROKERS_FOLDER, jar), dump, options, brokers)
+        return plan.run(result)
+    except Exception as error:
+        logger.exception("the brokers could not be rehearsed")
+        return unknown_brokers(result, [each.broker for each in given], str(error))
 
 
 def _request(directory: Path) -> RehearsalRequest:
@@ -215,14 +258,28 @@ def _tell(result: RehearsalResult) -> None:
 def lines(result: RehearsalResult, limit: int = _MAXIMUM_CHARACTERS) -> list[str]:
     """Return the log lines with the result and, if it fits, the page. Long lists are halved until the result fits."""
     packed = _packed(result.to_json())
-    while len(packed) > limit and any((result.differences, result.mirror, result.words, result.mends)):
-        lists = {name: getattr(result, name) for name in ("differences", "mirror", "words", "mends", "problems")}
-        result = result.model_copy(update={name: items[: len(items) // 2] for name, items in lists.items()})
+    while not _fits(packed, result, limit) and (shorter := _shorter(result)) != result:
+        result = shorter
         packed = _packed(result.to_json())
     page = _packed(render_page(result))
     if len(packed) + len(page) > limit:
         return [f"{RESULT_MARK}{packed}"]
     return [f"{PAGE_MARK}{page}", f"{RESULT_MARK}{packed}"]
+
+
+def _fits(packed: str, result: RehearsalResult, limit: int) -> bool:
+    return len(packed) <= limit and len(result.to_json().encode()) <= bounds.RESULT_BYTES
+
+
+def _shorter(result: RehearsalResult) -> RehearsalResult:
+    """Return the result with half of each list. Verdicts and settings that are not in force stay."""
+    lists = {name: getattr(result, name) for name in ("differences", "mirror", "words", "mends", "problems")}
+    shorter: dict[str, object] = {name: items[: len(items) // 2] for name, items in lists.items()}
+    brokers = [
+        each.model_copy(update={"words": [], "replaced_settings": {}, "compared": each.unheld})
+        for each in result.brokers
+    ]
+    return result.model_copy(update={**shorter, "brokers": brokers})
 
 
 def _packed(text: str) -> str:

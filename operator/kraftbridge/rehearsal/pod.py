@@ -1,4 +1,4 @@
-"""A rehearsal in a pod: ZooKeeper and the controller run in containers, controlled by files on a shared volume.
+"""A rehearsal in a pod: ZooKeeper, controller and brokers run in containers, controlled by files on a shared volume.
 
 The containers share the pod's network namespace, so every port is a loopback port here too.
 """
@@ -27,7 +27,9 @@ from kraftbridge.rehearsal.processes import (
 _FORMAT_HEAP_BYTES: Final = 256 << 20
 _FORMAT_SECONDS: Final = 120.0
 STOP: Final = "stop"
-"""The containers end when this file exists."""
+"""The processes of a directory end when this file exists in it."""
+END: Final = "end"
+"""The containers end when this file exists in the shared volume."""
 _STOP_SECONDS: Final = 20.0
 _PAUSE_SECONDS: Final = 0.1
 _NOT_THE_IMAGES: Final = ("KAFKA_OPTS", "KAFKA_GC_LOG_OPTS", "JMX_PORT", "KAFKA_DEBUG")
@@ -39,25 +41,28 @@ cd "$WORK"
 """
     + FIND_KAFKA
     + """export RUN_CLASS="$tools/kafka-run-class$ending"
-for name in $NAMES; do
-  until [ -e "$name.command" ]; do
-    [ ! -e stop ] || exit 0
-    sleep 0.2
+until [ -e END ]; do
+  for name in $NAMES; do
+    if [ ! -e "$name.command" ] || [ -e "$name.exit" ]; then continue; fi
+    [ -n "$tools" ] || echo "NO_KAFKA" >>"$name.log"
+    sh "$name.command" >>"$name.log" 2>&1 &
+    child=$!
+    while kill -0 "$child" 2>/dev/null; do
+      if [ -e END ] || [ -e "$(dirname "$name")/STOP" ]; then kill -9 "$child" 2>/dev/null; fi
+      sleep 0.2
+    done
+    wait "$child"
+    echo $? >"$name.exit.part"
+    mv "$name.exit.part" "$name.exit"
   done
-  [ -n "$tools" ] || echo "NO_KAFKA" >>"$name.log"
-  sh "$name.command" >>"$name.log" 2>&1 &
-  child=$!
-  while kill -0 "$child" 2>/dev/null; do
-    [ ! -e stop ] || kill -9 "$child" 2>/dev/null
-    sleep 0.2
-  done
-  wait "$child"
-  echo $? >"$name.exit.part"
-  mv "$name.exit.part" "$name.exit"
+  sleep 0.2
 done
 """.replace("NO_KAFKA", NO_KAFKA)
+    .replace("END", END)
+    .replace("STOP", STOP)
 )
-"""Start command of both containers (``sh -c``): ``WORK`` is the shared volume, ``NAMES`` the processes."""
+"""Start command of the containers (``sh -c``): ``WORK`` is the shared volume, ``NAMES`` the processes.
+A name may have a directory before it."""
 
 
 @dataclass(slots=True)
@@ -65,7 +70,9 @@ class PodProcesses:
     """The scratch processes in containers that run `RUNNER`."""
 
     work: Path
-    """The shared volume."""
+    """The shared volume, or a directory of it."""
+    further_jar: Path | None = None
+    """First on the class path."""
     _started: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -103,6 +110,9 @@ class PodProcesses:
             **dict.fromkeys(_NOT_THE_IMAGES, ""),
         }
         lines = [command(f"export {variable}={{value}}", value=value) for variable, value in environment.items()]
+        if self.further_jar is not None:
+            # Kafka's script appends its own jars.
+            lines.append(command("export CLASSPATH={jar}${{CLASSPATH:+:$CLASSPATH}}", jar=str(self.further_jar)))
         part = self.work / f"{name}.command.part"
         part.write_text("\n".join([*lines, f'exec "$RUN_CLASS" {joined(arguments)}', ""]))
         part.replace(self.work / f"{name}.command")
@@ -116,7 +126,7 @@ class PodProcesses:
             return None
 
     def close(self) -> None:
-        """End all processes; the containers end with them."""
+        """End all processes. The containers wait for those of another directory, or for their own end."""
         (self.work / STOP).touch()
         deadline = time.monotonic() + _STOP_SECONDS
         while any(self.exit_code(name) is None for name in self._started) and time.monotonic() < deadline:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 from tests.support.observations import spec_document
 
 from kraftbridge.builders import rehearsal as builder
 from kraftbridge.builders.controllers import ControllersFacts
 from kraftbridge.builders.pods import NO_MESH
 from kraftbridge.constants import LABEL_RUN
-from kraftbridge.models.rehearsal import PROPERTIES_KEY, REQUEST_KEY, RehearsalRequest
+from kraftbridge.models.rehearsal import (
+    BROKERS_KEY,
+    PROPERTIES_KEY,
+    REQUEST_KEY,
+    RehearsalRequest,
+    RehearsedSettings,
+)
 from kraftbridge.models.spec import MigrationSpec
 
 CONTROLLERS = ControllersFacts(
@@ -85,6 +94,46 @@ def test_kafka_runs_in_the_controllers_image_and_waits_to_be_told() -> None:
         "controller": spec().controllers.image,
     }
     assert all(c["command"] == ["sh", "/rehearsal/runner.sh"] for c in containers() if c["image"] != "verifier:1")
+
+
+BROKERS = tuple(
+    RehearsedSettings(broker=broker, image=image, settings={"num.io.threads": "2"})
+    for broker, image in enumerate(("cp-kafka:7.9", "cp-kafka:7.9", "own-kafka:3"))
+)
+WITH_BROKERS = replace(FACTS, brokers=BROKERS, pull_secrets=("registry",))
+
+
+def test_brokers_run_in_their_own_images_without_secrets_and_are_told_by_name() -> None:
+    pod = builder.job(spec(), WITH_BROKERS)["spec"]["template"]["spec"]
+    found = {c["name"]: c for c in pod["containers"]}
+    assert {name: c["image"] for name, c in found.items() if name.startswith("broker-")} == {
+        "broker-0": "cp-kafka:7.9",
+        "broker-1": "own-kafka:3",
+    }
+    names = {name: {e["name"]: e["value"] for e in c.get("env", ())}.get("NAMES") for name, c in found.items()}
+    assert names == {
+        "rehearsal": None,
+        "zookeeper": "zookeeper brokers/zookeeper",
+        "controller": "format controller brokers/format brokers/controller",
+        "broker-0": "brokers/broker-0 brokers/broker-1",
+        "broker-1": "brokers/broker-2",
+    }
+    assert [m["name"] for m in found["broker-0"]["volumeMounts"]] == ["work"]
+    assert found["broker-0"]["securityContext"] == found["controller"]["securityContext"]
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_the_brokers_settings_are_packed_into_the_request() -> None:
+    packed = builder.config_map(spec(), WITH_BROKERS)["binaryData"][BROKERS_KEY]
+    text = gzip.decompress(base64.b64decode(packed))
+    assert tuple(TypeAdapter(list[RehearsedSettings]).validate_json(text)) == BROKERS
+    assert builder.config_map(spec(), FACTS)["binaryData"] == {}
+
+
+def test_other_settings_of_a_broker_are_rehearsed_again() -> None:
+    changed = (BROKERS[0].model_copy(update={"settings": {"num.io.threads": "8"}}), *BROKERS[1:])
+    digests = {builder.fingerprint(spec(), CONTROLLERS, "", brokers) for brokers in ((), BROKERS, changed)}
+    assert len(digests) == 3
 
 
 def test_the_request_is_whole_and_holds_no_secret() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.observations import NOW, broker_now, broker_record, spec
+from tests.support.observations import IDENTITY, NOW, broker_now, broker_record, open_gate
 
 from kraftbridge.models.broker_record import (
     BrokerNow,
@@ -28,11 +28,13 @@ from kraftbridge.models.broker_record import (
 from kraftbridge.models.broker_settings import RULES, may_change
 from kraftbridge.models.config_values import ConfigType
 from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.phase import Phase
 from kraftbridge.models.survey import SettingSource, Stated
 from kraftbridge.phases.becoming.listeners import differing_listeners
 from kraftbridge.phases.becoming.offsets import RECORD_HOLDS_FOR, differing_offsets, unknown_offsets
 from kraftbridge.phases.becoming.refusals import THREAD_POOLS, Refusal, falling, refusals
 from kraftbridge.phases.becoming.settings import alike, differing_settings, unknown_settings
+from kraftbridge.phases.draft import StepContext
 from kraftbridge.phases.preflight.dynamic_settings import of_brokers
 
 STATIC, DEFAULT = SettingSource.STATIC, SettingSource.DEFAULT
@@ -310,7 +312,9 @@ def test_a_password_that_falls_is_unset_where_no_static_one_exists() -> None:
 
 def test_the_finding_names_a_password_without_a_static_value() -> None:
     alone = {"ssl.keystore.password": setting(None, (OF_ONE, None), sensitive=True)}
-    (found,) = of_brokers(spec(), {0: alone})
+    case = open_gate(Phase.PREFLIGHT)
+    step = StepContext(IDENTITY, case.spec, case.observation, NOW, case.status)
+    (found,) = of_brokers(step, {0: alone})
     assert "ssl.keystore.password (hidden, static none)" in found.reason
     assert "ssl.keystore.password becomes unset" in found.reason
     assert found.fix == "Give the brokers ssl.keystore.password as static settings"

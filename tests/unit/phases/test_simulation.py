@@ -9,7 +9,18 @@ import pytest
 from tests.simulation.__main__ import main, play_many
 from tests.simulation.aims import CANNOT, can_occur, table
 from tests.simulation.planted import PLANTED
-from tests.simulation.run import FENCED, ISSUED, LONE_TOPICS, OPEN_CHANNEL, REFUSING, SLOW_STARTS, Coverage, Faults, Run
+from tests.simulation.run import (
+    FENCED,
+    ISSUED,
+    LONE_TOPICS,
+    OPEN_CHANNEL,
+    REFUSING,
+    REHEARSED_WITH_TROUBLE,
+    SLOW_STARTS,
+    Coverage,
+    Faults,
+    Run,
+)
 from tests.simulation.settings import Changed
 from tests.simulation.stores import Lost
 
@@ -189,6 +200,7 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
         ("untold", "the controllers reach no broker", DEAF_SEEDS),
         ("hurried", "for the controller, not", ANY),
         ("unrehearsed", "without a fresh rehearsal", ANY),
+        ("brokerless", "without a fresh rehearsal", range(REHEARSED_WITH_TROUBLE, 400, 8)),
         ("unproven", "before the probe had proven its fence", ANY),
         ("nameless", "volumes of an earlier resource", ANY),
         ("unkept", "has not been archived", ANY),

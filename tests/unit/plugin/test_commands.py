@@ -439,6 +439,19 @@ def test_the_last_rehearsal_is_shown_with_what_repairs_it(
     assert "annotations" not in kubernetes.objects["KafkaMigration", "kafka", "demo"]["metadata"]
 
 
+def test_a_rehearsal_with_a_broker_that_fails_is_no_success(run: Run, migrate: Any, kubernetes: FakeKubernetes) -> None:
+    works = REHEARSAL | {"verdict": "Works", "reason": "all 5 entities", "mends": []}
+    broker = {"brokers": [0, 2], "verdict": "Works", "reason": "it starts"}
+    migrate(status("Preflight", rehearsal=works | {"brokers": [broker]}))
+    assert run("rehearse", "--last").exit_code == 0
+    failing = broker | {"verdict": "Fails", "reason": "not in force: [num.io.threads]"}
+    kubernetes.objects["KafkaMigration", "kafka", "demo"]["status"]["rehearsal"]["brokers"] = [failing]
+    shown = run("rehearse", "--last")
+    assert shown.exit_code == 1
+    assert "broker 0, 2 in KRaft mode" in shown.output
+    assert "Fails: not in force: [num.io.threads]" in shown.output
+
+
 @pytest.mark.parametrize(
     ("phase", "rehearsal", "words"),
     [

@@ -207,3 +207,30 @@ def test_the_copy_has_no_topics_and_no_dynamic_setting_that_leads_outside() -> N
     assert tree.replaced[4].keys() == {"metric.reporters"}
     assert of_broker(4, LISTENERS, tree).replaced.keys() == {"listeners", "metric.reporters"}
     assert of_broker(6, LISTENERS, tree).replaced.keys() == {"listeners"}
+
+
+def test_without_stores_of_keys_every_listener_is_a_plain_one_and_what_tls_would_refuse_is_listed() -> None:
+    static = {
+        "listeners": "IN://0.0.0.0:1,OUT://0.0.0.0:2",
+        "listener.security.protocol.map": "IN:SASL_SSL,OUT:SSL,CONTROLLER:SSL",
+        "ssl.keystore.location": "/mnt/keys.jks",
+        "listener.name.out.ssl.client.auth": "required",
+        "num.io.threads": "2",
+    }
+    tree = CopiedTree(loopback(), has_stores=False)
+    config = {"listener.name.out.ssl.keystore.location": "/mnt/other.jks", "num.io.threads": "3"}
+    list(tree.take(iter([Znode("/config/brokers/0", json.dumps({"version": 1, "config": config}).encode())])))
+    found = of_broker(0, static, tree, {"ssl.key.password": "a hash", "delegation.token.secret.key": "a hash"})
+    assert found.static["listener.security.protocol.map"] == "IN:PLAINTEXT,OUT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+    assert not [name for name in (*found.static, *found.dynamic) if "ssl." in name]
+    assert found.dynamic == {"num.io.threads": "3"}
+    listed = {"ssl.keystore.location", "listener.name.out.ssl.client.auth", "listener.name.out.ssl.keystore.location"}
+    assert listed | {"ssl.key.password", "delegation.token.secret.key"} <= found.replaced.keys()
+    assert found.static["delegation.token.secret.key"] == "of the rehearsal"
+
+
+def test_a_result_names_the_real_endpoints() -> None:
+    ports = loopback()
+    given = "IN://kafka-0.example:9092,OUT://[2001:db8::1]:443"
+    assert ports.real(ports.endpoints(given)) == given
+    assert ports.real("IN://127.0.0.1:1") == "IN://127.0.0.1:1"

@@ -77,8 +77,13 @@ CASES = {
     "a fault": (0, FAULT + report(), {}, RehearsalVerdict.UNKNOWN, "Invalid key to HMAC computation"),
     "no start": (4, "org.apache.kafka.common.config.ConfigException: no\n\tat x\n", {}, RehearsalVerdict.FAILS, "(exit code 4): org.apache"),
     "no memory": (3, "Terminating due to java.lang.OutOfMemoryError: Java heap space\n", {}, RehearsalVerdict.UNKNOWN, "heap of 512 MiB"),
-    "no end": (None, "", {}, RehearsalVerdict.UNKNOWN, "did not start in 180 s"),
-    "no report": (0, "[2026-11-25 02:29:59,852] INFO x\n", {}, RehearsalVerdict.FAILS, "does not start"),
+    "no report": (0, "[2026-11-25 02:29:59,852] INFO x\n", {}, RehearsalVerdict.UNKNOWN, "exit code 0 before it told"),
+    "exits": (1, "[2026-11-25 02:29:59,852] ERROR Fatal (kafka)\n", {}, RehearsalVerdict.FAILS, "(exit code 1): ERROR Fatal"),
+    "no main class": (1, "Error: Could not find or load main class x\n", {}, RehearsalVerdict.UNKNOWN, "Could not find"),
+    "another Kafka": (5, "java.lang.NoSuchMethodException: x\n", {}, RehearsalVerdict.UNKNOWN, "NoSuchMethodException"),
+    "no Java": (127, "sh: java: not found\n", {}, RehearsalVerdict.UNKNOWN, "java: not found"),
+    "killed in its container": (137, REFUSAL, {}, RehearsalVerdict.UNKNOWN, "exit code 137"),
+    "killed": (-9, REFUSAL, {}, RehearsalVerdict.UNKNOWN, "exit code -9"),
 }  # fmt: skip
 
 
@@ -90,12 +95,13 @@ def test_a_broker_works_only_if_each_stored_setting_is_in_force(case: str, tmp_p
     loopback = Loopback(lambda: 1)
     options = RehearsalOptions(tmp_path, tmp_path)
     plan = BrokerPlan(
-        tmp_path, options, lambda: None, loopback, CopiedTree(loopback), [], {SECRET}, SALT  # type: ignore[arg-type,return-value]
+        tmp_path, options, lambda: None, CopiedTree(loopback), [], {SECRET}, SALT  # type: ignore[arg-type,return-value]
     )  # fmt: skip
     broker = BrokerSettings(0, {}, stored, {})
-    found, reason, unheld = plan._judged(broker, ControllerLog(log, frozenset({SECRET})), ended)
+    found, reason, compared = plan._judged(broker, ControllerLog(log, frozenset({SECRET})), ended)
     assert (found, words in reason) == (verdict, True), reason
-    assert SECRET not in reason + str(unheld)
+    assert SECRET not in reason + str(compared)
+    assert [setting.name for setting in compared if not setting.held] == ([*stored] if "not in force" in reason else [])
 
 
 def result(verdict: RehearsalVerdict, ending: Ending = Ending.DUAL_WRITE) -> RehearsalResult:
@@ -122,6 +128,7 @@ def test_the_worst_verdict_counts(copy: str, broker: str, worst: tuple[str, str]
     found = combined(result(RehearsalVerdict(copy)), brokers)
     assert (found.verdict, found.reason) == worst
     assert found.brokers == brokers
+    assert (found.of_controllers.verdict, found.of_controllers.reason) == (copy, "the copy")
 
 
 def dump(tmp_path: Path) -> Path:

@@ -5,24 +5,32 @@ from __future__ import annotations
 import base64
 import gzip
 import socket
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
+from kraftbridge.metadata.zookeeper.reader import write_dump
+from kraftbridge.metadata.zookeeper.znodes import Znode
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.rehearsal import (
     PAGE_MARK,
     PROPERTIES_KEY,
     REQUEST_KEY,
     RESULT_MARK,
+    BrokerRehearsal,
+    ComparedSetting,
     Ending,
     RehearsalRequest,
     RehearsalResult,
     RehearsalVerdict,
+    RehearsedSettings,
 )
 from kraftbridge.models.report import Difference, DifferenceState, ZooKeeperAccess
+from kraftbridge.outside import bounds
 from kraftbridge.rehearsal import job
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, _batch_size
 
@@ -115,6 +123,53 @@ def test_the_result_fits_into_what_an_api_server_gives_of_a_log() -> None:
     found = told("\n".join(lines))
     assert found.differing == 3000
     assert 0 < len(found.differences) < 3000
+
+
+def test_a_result_with_many_brokers_keeps_what_is_lost_and_every_verdict() -> None:
+    """The operator unpacks no more than `bounds.RESULT_BYTES`."""
+    brokers = [
+        BrokerRehearsal(
+            broker=number,
+            verdict=RehearsalVerdict.FAILS,
+            reason="no",
+            words=["w" * 400] * 25,
+            compared=[
+                ComparedSetting(name="lost", stored="1", held=False),
+                *(ComparedSetting(name=f"held.{i}", stored="1", holds="1", held=True) for i in range(50)),
+            ],
+            replaced_settings=dict.fromkeys(map(str, range(50)), "an address of the real cluster"),
+        )
+        for number in range(300)
+    ]
+    found = told("\n".join(job.lines(result(brokers=brokers))))
+    assert len(found.to_json()) <= bounds.RESULT_BYTES
+    assert [each.broker for each in found.brokers] == list(range(300))
+    assert all([setting.name for setting in each.unheld] == ["lost"] for each in found.brokers)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "has_agent", "words"),
+    [(60, False, "agent.jar"), (-1, True, "the time of the rehearsal was up")],
+    ids=["an image without the agent", "no time"],
+)
+def test_brokers_that_cannot_be_started_are_unknown_and_the_controllers_part_stays(
+    seconds: float, words: str, tmp_path: Path, *, has_agent: bool
+) -> None:
+    agent = tmp_path / "image" / "agent.jar"
+    agent.parent.mkdir()
+    if has_agent:
+        agent.touch()
+    write_dump([Znode(f"/brokers/ids/{number}", b"{}") for number in range(3)], tmp_path / job._DUMP, "")
+    given = [RehearsedSettings(broker=number, image="kafka:1", settings={}) for number in (0, 1, 7)]
+    packed = gzip.compress(TypeAdapter(list[RehearsedSettings]).dump_json(given, by_alias=True))
+    options = RehearsalOptions(None, tmp_path)
+    found = job.with_brokers(result(), packed, options, time.monotonic() + seconds, agent)
+    assert found.verdict is RehearsalVerdict.UNKNOWN
+    assert {each.verdict for each in found.brokers} == {RehearsalVerdict.UNKNOWN}
+    assert words in found.brokers[0].reason
+    assert (found.of_controllers.verdict, found.of_controllers.reason) == (RehearsalVerdict.WORKS, "as it is")
+    stuck = job.with_brokers(result(ending=Ending.STICKS), packed, options, time.monotonic() + 60, agent)
+    assert stuck.verdict is RehearsalVerdict.WORKS if has_agent else stuck.brokers, "no copy, so nothing to start on"
 
 
 def test_a_small_result_has_its_page() -> None:

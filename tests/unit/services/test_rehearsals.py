@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import random
 from typing import Any
 
 import pytest
-from tests.support.fakes import READ_VERBS, Killed
+from tests.support.fakes import READ_VERBS, FaithfulDryStarts, Killed
 from tests.unit.services.conftest import Operator
 
 from kraftbridge.constants import ANNOTATION_REHEARSE, LABEL_RUN
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.rehearsal import RESULT_KEY, RESULT_MARK, RehearsalResult, RehearsalVerdict
+from kraftbridge.models.rehearsal import BROKERS_KEY, RESULT_KEY, RESULT_MARK, RehearsalResult, RehearsalVerdict
 from kraftbridge.models.status import RehearsalStatus
 
 BATCH_SIZE = "zookeeper.metadata.migration.min.batch.size=2000"
@@ -169,3 +172,28 @@ def test_killed_at_any_write_it_goes_on(rehearsing: Operator, moment: str, seed:
     setattr(rehearsing.kubernetes, f"{moment}_call", lambda *_: None)
     assert record(rehearsing).verdict is RehearsalVerdict.WORKS
     assert record(rehearsing).report in objects(rehearsing, "ConfigMap")
+
+
+def test_the_brokers_are_rehearsed_as_the_dry_start_shows_them(rehearsing: Operator) -> None:
+    """With their own image, and the Secrets that pull it."""
+    dry_starts = rehearsing.reconciler._dry_starts
+    assert isinstance(dry_starts, FaithfulDryStarts)
+    dry_starts.image = "cp-kafka:7.9"
+    (stateful_set,) = objects(rehearsing, "StatefulSet").values()
+    stateful_set["spec"]["template"]["spec"]["imagePullSecrets"] = [{"name": "registry"}]
+    jobs: list[dict[str, Any]] = []
+
+    def note(verb: str, kind: str, name: str) -> None:
+        jobs.extend(objects(rehearsing, "Job").values())
+
+    rehearsing.kubernetes.before_call = note
+    rehearsing.walk(Phase.PROVISIONING_QUORUM)
+    found = record(rehearsing)
+    assert found.count == 1
+    packed = objects(rehearsing, "ConfigMap")[found.report]["binaryData"][BROKERS_KEY]
+    settings = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert [(each["broker"], each["image"]) for each in settings] == [(i, "cp-kafka:7.9") for i in (0, 1, 2)]
+    assert all("kraftbridge.mode" in each["leftOut"] for each in settings), settings
+    pod = jobs[0]["spec"]["template"]["spec"]
+    assert {"name": "registry"} in pod["imagePullSecrets"]
+    assert [c["image"] for c in pod["containers"] if c["name"].startswith("broker-")] == ["cp-kafka:7.9"]

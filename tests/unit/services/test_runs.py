@@ -9,6 +9,7 @@ from tests.support.fakes import Clock, FakeKubernetes
 from tests.support.observations import IDENTITY, NOW, REHEARSAL, REHEARSED, RUN_ID, record
 
 from kraftbridge.builders import names
+from kraftbridge.constants import LABEL_RUN
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import RehearsalProgress, RunState, VerificationRun
 from kraftbridge.models.phase import Phase
@@ -130,3 +131,26 @@ def test_a_rehearsal_that_gets_no_pod_says_why(kubernetes: FakeKubernetes) -> No
     assert found is not None
     assert found.progress is RehearsalProgress.CANNOT_START
     assert "or name another one in spec.pods.serviceAccountName" in found.message
+
+
+@pytest.mark.parametrize(
+    ("container", "progress"),
+    [("broker-0", RehearsalProgress.UNFENCED), ("controller", RehearsalProgress.CANNOT_START)],
+)
+def test_a_broker_that_cannot_be_started_does_not_end_a_rehearsal(
+    kubernetes: FakeKubernetes, container: str, progress: RehearsalProgress
+) -> None:
+    """Kafka's migration is judged all the same."""
+    add(kubernetes, "ConfigMap", REHEARSAL)
+    add(kubernetes, "Job", REHEARSAL, uid="job")
+    waits = {"name": container, "state": {"waiting": {"reason": "ImagePullBackOff", "message": "denied"}}}
+    read = {"name": "read", "state": {"terminated": {"exitCode": 0}}}
+    status = {"initContainerStatuses": [read], "containerStatuses": [waits]}
+    pod = {"metadata": {"name": "p", "namespace": NAMESPACE, "labels": {LABEL_RUN: REHEARSAL}}, "status": status}
+    kubernetes.objects["Pod", NAMESPACE, "p"] = pod
+    running = RehearsalRunStatus(run_id=REHEARSAL, digest=REHEARSED, launched_at=NOW)
+    found = running_rehearsal(
+        kubernetes, IDENTITY, MigrationStatus(rehearsal=RehearsalStatus(count=1, running=running))
+    )
+    assert found is not None
+    assert found.progress is progress

@@ -83,7 +83,7 @@ def findings_anew(step: StepContext, survey: Survey) -> tuple[FindingStatus, ...
     anew = list(preflight_kafka.findings_anew(step, survey))
     if step.status.phase in (Phase.PROVISIONING_QUORUM, Phase.DUAL_WRITE):
         # Before each restart in KRaft mode the record of that broker is asked (`nodes.comparing`).
-        anew += dynamic_settings.findings(step.spec, survey)
+        anew += dynamic_settings.findings(step, survey)
     return tuple(_accepting(step.spec, anew))
 
 
@@ -109,7 +109,7 @@ def _survey(draft: Draft) -> Iterator[FindingStatus]:
     yield from preflight_kubernetes.findings(draft, survey)
     yield from preflight_kafka.findings(draft, survey)
     yield from disks.findings(draft, survey)
-    yield from dynamic_settings.findings(draft.spec, survey)
+    yield from dynamic_settings.findings(draft, survey)
 
 
 def _spec(spec: MigrationSpec) -> Iterator[FindingStatus]:

@@ -8,12 +8,21 @@ from typing import Final
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.rehearsal import BEYOND_HEAP_BYTES, DEFAULT_HEAP_BYTES, RehearsalVerdict, heap_bytes
-from kraftbridge.models.status import FindingStatus, RehearsalStatus, finding
+from kraftbridge.models.status import FindingStatus, RehearsalStatus, RehearsedBroker, finding
 from kraftbridge.phases.draft import StepContext
+from kraftbridge.phases.preflight import dynamic_settings
 
 CODES: Final = frozenset(
-    {Code.CONTROLLER_HEAP_TOO_SMALL, Code.REHEARSAL_FAILS, Code.REHEARSAL_LOSES, Code.REHEARSAL_UNKNOWN}
+    {
+        Code.CONTROLLER_HEAP_TOO_SMALL,
+        Code.DYNAMIC_SETTINGS_REFUSED,
+        Code.DYNAMIC_SETTINGS_TAKE_EFFECT,
+        Code.REHEARSAL_FAILS,
+        Code.REHEARSAL_LOSES,
+        Code.REHEARSAL_UNKNOWN,
+    }
 )
+"""Findings that a rehearsal judges anew, and that do not stand in its way."""
 _MIB: Final = 1 << 20
 _SHOWN_MENDS: Final = 3
 
@@ -39,6 +48,26 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
         case RehearsalVerdict.WORKS | None:
             pass
     yield from _heap_findings(step, record)
+    yield from _broker_findings(step, record)
+
+
+def _broker_findings(step: StepContext, record: RehearsalStatus) -> Iterator[FindingStatus]:
+    """Return a finding for brokers of which nothing is known, or that fail in KRaft mode.
+
+    Dynamic settings that one refuses are findings of their own, as long as the running broker has them.
+    A failure stands until another rehearsal says otherwise.
+    """
+    for broker in record.brokers:
+        name = f"broker/{broker.brokers[0]}"
+        reason = f"{_names(broker)} in KRaft mode: {broker.reason}"
+        if broker.verdict is RehearsalVerdict.UNKNOWN:
+            yield finding(Code.REHEARSAL_UNKNOWN, name, reason=reason)
+        elif broker.verdict is RehearsalVerdict.FAILS and not dynamic_settings.is_told(step, broker):
+            yield finding(Code.REHEARSAL_FAILS, name, reason=reason, mend=f"Read ConfigMap {record.report}")
+
+
+def _names(broker: RehearsedBroker) -> str:
+    return f"{'brokers' if broker.brokers[1:] else 'broker'} {', '.join(map(str, broker.brokers))}"
 
 
 def starts_controllers(step: StepContext) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from kraftbridge.builders import rehearsal as builder
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_RUN
+from kraftbridge.copies.kraft_mode import kraft_brokers
 from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun
+from kraftbridge.models.objects import entries, section
 from kraftbridge.models.rehearsal import (
     PAGE_KEY,
     PAGE_MARK,
@@ -19,9 +22,11 @@ from kraftbridge.models.rehearsal import (
     Ending,
     RehearsalResult,
     RehearsalVerdict,
+    RehearsedSettings,
 )
 from kraftbridge.outside import bounds
 from kraftbridge.services.act.step import Step, create_once
+from kraftbridge.services.dry_starts import DryStarter
 from kraftbridge.services.facts import Facts
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -29,7 +34,7 @@ _LOG_LINES = 200
 """A container runtime splits long lines into parts of 16 KiB."""
 
 
-def launch(facts: Facts, settings: Settings, step: Step, action: LaunchRun) -> None:
+def launch(facts: Facts, settings: Settings, dry_starts: DryStarter, step: Step, action: LaunchRun) -> None:
     """Make the ConfigMap and the Job; its pod reads the tree and waits for its fence.
 
     Raises
@@ -37,7 +42,11 @@ def launch(facts: Facts, settings: Settings, step: Step, action: LaunchRun) -> N
     MigrationError
         The API server refuses, or does not answer.
     """
-    run = _facts(facts, settings, step, action.run_id)
+    run = replace(
+        _facts(facts, settings, step, action.run_id),
+        brokers=_brokers(dry_starts, step),
+        pull_secrets=_pull_secrets(step),
+    )
     for obj in (builder.config_map(step.spec, run), builder.job(step.spec, run)):
         create_once(step.kubernetes, obj)
 
@@ -77,6 +86,23 @@ def _facts(facts: Facts, settings: Settings, step: Step, run_id: str) -> builder
         verifier_image=step.spec.verification.image or settings.verifier_image,
         controllers=facts.controllers(step.migration),
     )
+
+
+def _brokers(dry_starts: DryStarter, step: Step) -> tuple[RehearsedSettings, ...]:
+    """Return the brokers as the last dry start shows them; none without one."""
+    record = step.status.dry_start
+    report = None if record is None else dry_starts.report(step.identity, record)
+    return kraft_brokers(report, step.spec.brokers.container)
+
+
+def _pull_secrets(step: Step) -> tuple[str, ...]:
+    """Return the Secrets with which the brokers' pods pull their images."""
+    names: dict[str, None] = {}
+    for ref in step.spec.brokers.stateful_sets:
+        stateful_set = step.kubernetes.get("apps/v1", "StatefulSet", step.identity.namespace, ref.name)
+        template = section(stateful_set, "spec", "template", "spec")
+        names |= dict.fromkeys(secret["name"] for secret in entries(template, "imagePullSecrets"))
+    return tuple(names)
 
 
 def _result(kubernetes: KubernetesPort, namespace: str, pod: str) -> tuple[str, str]:

@@ -39,7 +39,7 @@ class Runs:
             case ReleaseRun(RunKind.VERIFICATION):
                 verifications.release(step, action)
             case LaunchRun(RunKind.REHEARSAL):
-                rehearsals.launch(self._facts, self._settings, step, action)
+                rehearsals.launch(self._facts, self._settings, self._dry_starts, step, action)
             case FenceRun(RunKind.REHEARSAL):
                 rehearsals.fence(self._facts, self._settings, step, action)
             case CollectRun(RunKind.REHEARSAL):

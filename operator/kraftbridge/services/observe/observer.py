@@ -18,6 +18,7 @@ from kraftbridge.builders.rehearsal import fingerprint as rehearsed_fingerprint
 from kraftbridge.config import Settings
 from kraftbridge.constants import SPARK_API_VERSION, canary_topic
 from kraftbridge.copies.dry_start import described
+from kraftbridge.copies.kraft_mode import kraft_brokers
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.dry_start import DryStartReport, DryStartState
@@ -39,6 +40,7 @@ from kraftbridge.models.observation import (
     Unobserved,
 )
 from kraftbridge.models.phase import Part, Phase
+from kraftbridge.models.rehearsal import RehearsedSettings
 from kraftbridge.models.spec import BrokersSpec, MigrationSpec, Runner
 from kraftbridge.models.status import (
     ControllersStatus,
@@ -114,6 +116,8 @@ class Memory:
     """Id of the last dry start, and what it found."""
     rehearsed: Answer[str] | None = None
     """For a rehearsal's inputs: their fingerprint."""
+    rehearsed_brokers: tuple[str, tuple[RehearsedSettings, ...]] | None = None
+    """Id of the last dry start, and how it shows the brokers in KRaft mode."""
     features: Answer[Mapping[int, NodeFeatures | Unobserved]] | None = None
     record: tuple[str, BrokerRecord] | None = None
     """ConfigMap and content of the last record of a broker."""
@@ -579,13 +583,28 @@ class Observer:
         identity = migration.identity
         if not migration.spec.rehearsal.enabled:
             return RehearsalState("")
-        inputs = (identity.generation, identity.rehearse, migration.status.broker_settings)
+        record = migration.status.dry_start
+        dry_start = "" if record is None else record.run_id
+        inputs = (identity.generation, identity.rehearse, migration.status.broker_settings, dry_start)
         answer = memory.rehearsed
         if answer is None or not answer.holds(REHEARSED_EVERY_SECONDS, inputs):
             facts = self._facts.controllers(migration)
-            digest = rehearsed_fingerprint(migration.spec, facts, identity.rehearse)
+            brokers = self._rehearsed_brokers(migration, memory)
+            digest = rehearsed_fingerprint(migration.spec, facts, identity.rehearse, brokers)
             memory.rehearsed = answer = Answer(digest, inputs)
         return RehearsalState(answer.value, running_rehearsal(self._kubernetes, identity, migration.status))
+
+    def _rehearsed_brokers(self, migration: Migration, memory: Memory) -> tuple[RehearsedSettings, ...]:
+        """Return the brokers as the last dry start shows them in KRaft mode, also where it does not stand any more."""
+        record = migration.status.dry_start
+        if record is None:
+            return ()
+        known = memory.rehearsed_brokers
+        if known is None or known[0] != record.run_id:
+            report = self._dry_starts.report(migration.identity, record)
+            brokers = kraft_brokers(report, migration.spec.brokers.container)
+            memory.rehearsed_brokers = known = (record.run_id, brokers)
+        return known[1]
 
     def _guarded(self) -> bool:
         """Return whether the chart's admission policy and its binding are in force."""

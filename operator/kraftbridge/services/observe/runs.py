@@ -265,7 +265,7 @@ def _of_pod(kubernetes: ReadPort, identity: Identity, run_id: str, pod: Object) 
     failed = section(pod, "status").get("phase") == "Failed"
     if ended is not None or failed or section(reader).get("exitCode"):
         return RehearsalRun(run_id, RehearsalProgress.ENDED)
-    trouble = workloads.pod_trouble(pod)
+    trouble = workloads.pod_trouble(_without_brokers(pod))
     if trouble:
         progress = RehearsalProgress.READING if _may_pass(trouble) else RehearsalProgress.CANNOT_START
         return RehearsalRun(run_id, progress, trouble)
@@ -276,6 +276,16 @@ def _of_pod(kubernetes: ReadPort, identity: Identity, run_id: str, pod: Object) 
     )
     fenced = section(policy, "spec", "podSelector", "matchLabels").get(LABEL_RUN) == run_id
     return RehearsalRun(run_id, RehearsalProgress.RUNNING if fenced else RehearsalProgress.UNFENCED)
+
+
+def _without_brokers(pod: Object) -> Object:
+    """Return a rehearsal's pod without the containers of the brokers.
+
+    Without them it still judges Kafka's migration, and says of the brokers that nothing is known.
+    """
+    status = section(pod, "status")
+    others = [c for c in entries(status, "containerStatuses") if not c["name"].startswith(f"{builder.BROKER}-")]
+    return {**pod, "status": {**status, "containerStatuses": others}}
 
 
 def _terminated(pod: Object, statuses: str, name: str) -> Mapping[str, Any] | None:

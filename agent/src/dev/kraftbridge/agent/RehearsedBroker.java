@@ -22,8 +22,11 @@ public final class RehearsedBroker {
     /** Begins the line with the result, on standard output. */
     static final String RESULT = "kraftbridge-rehearsed-broker ";
 
-    /** Other than that of {@code -XX:+ExitOnOutOfMemoryError}, which is 3. */
+    /** Kafka has thrown. Other than that of {@code -XX:+ExitOnOutOfMemoryError}, which is 3. */
     private static final int EXIT_REFUSED = 4;
+
+    /** This class does not fit the image's Kafka, or a port was taken: nothing is known of the broker. */
+    private static final int EXIT_UNFIT = 5;
 
     private RehearsedBroker() {}
 
@@ -49,11 +52,21 @@ public final class RehearsedBroker {
             System.out.flush();
             Runtime.getRuntime().halt(0);
         } catch (Throwable error) {
-            Throwable thrown = error instanceof InvocationTargetException ? error.getCause() : error;
+            boolean isOfKafka = error instanceof InvocationTargetException;
+            Throwable thrown = isOfKafka ? error.getCause() : error;
             thrown.printStackTrace();
             System.err.flush();
-            Runtime.getRuntime().halt(EXIT_REFUSED);
+            Runtime.getRuntime().halt(isOfKafka && !isPortTaken(thrown) ? EXIT_REFUSED : EXIT_UNFIT);
         }
+    }
+
+    private static boolean isPortTaken(Throwable thrown) {
+        for (Throwable cause = thrown; cause != null; cause = cause.getCause()) {
+            if (cause instanceof java.net.BindException) {
+                return true;
+            }
+        }
+        return false;
     }
 
     /** Returns the names of the settings that Kafka lets be dynamic; it drops others in any mode. */
