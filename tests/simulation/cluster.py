@@ -16,6 +16,7 @@ from tests.simulation.channels import OpenChannel
 from tests.simulation.copies import DryStarts
 from tests.simulation.images import FORMER_IMAGE, Images
 from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
+from tests.simulation.paths import Walls
 from tests.simulation.settings import Settings
 from tests.simulation.starts import SlowStarts
 from tests.simulation.stores import Lost
@@ -236,6 +237,7 @@ class Cluster:
         self.slow_starts = SlowStarts()
         self.settings = Settings(0, troubled=False)
         self.certificates = Certificates()
+        self.walls = Walls(0, troubled=False)
         self.channel: OpenChannel | None = None
         """Of brokers with ``configStyle: Auto``."""
         self.issued = False
@@ -763,6 +765,9 @@ class Cluster:
             brought=None if Part.BROUGHT in wanted else NOT_NEEDED,
             presented=look(Part.PRESENTED, lambda: self.certificates.presented(self)),
             server_time=look(Part.SERVER_TIME, lambda: self.moment(self.time.now)),
+            paths=look(
+                Part.PATHS, lambda: self.walls.seen(frozenset(i for i, p in self.kafka.brokers.items() if p.up))
+            ),
             archive=self.archives.get(status.healing.archive)
             if Part.ARCHIVE in wanted and status.healing is not None
             else None,

@@ -34,6 +34,7 @@ from kraftbridge.phases import (
     observed,
     originals,
     presented,
+    reaching,
     rehearsing,
     rests,
     rollback,
@@ -214,6 +215,10 @@ def _no_certificate_ends(_step: StepContext) -> tuple[()]:
     return ()
 
 
+def _every_path_is_open(_step: StepContext, _besides: int | None = None) -> None:
+    """Take brokers over whether the controllers reach them or not, as up to 7476010: only the canary tells."""
+
+
 def _any_phase_will_do(_step: StepContext) -> list[str]:
     """Restart all controllers whose certificate has ended in any phase."""
     return []
@@ -248,6 +253,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "unlooking": (templates, "ensure_looked_at", _what_was_looked_at_stays),
     "recognizing": (uids, "_exchanged", _a_name_is_an_identity),
     "resting": (rests, "blockers", _a_rest_is_a_rest),
+    "walled": (reaching, "wait_before_restart", _every_path_is_open),
     "ageless": (presented, "expired", _no_certificate_ends),
     "hasty": (expired, "_phase_hindrances", _any_phase_will_do),
     "unkept": (healing, "_archived", _nothing_is_kept),

@@ -14,6 +14,7 @@ from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
 from tests.simulation.frozen import FrozenOperators
 from tests.simulation.kafka import BROKERS, CONTROLLERS
 from tests.simulation.outages import Outages
+from tests.simulation.paths import Walls
 from tests.simulation.rests import Rests
 from tests.simulation.settings import Settings
 from tests.simulation.stores import Stores
@@ -212,6 +213,7 @@ class Run:
         self.uids = self.cluster.uids = Uids(seed)
         self.certificates = Certificates(seed, troubled=self.faults != Faults() and seed % 4 == ISSUED)
         self.cluster.certificates = self.certificates
+        self.walls = self.cluster.walls = Walls(seed, troubled=self.faults != Faults())
         self.decided_at = self.cluster.moment(0.0)
         """Time of the last decision, by the clock of the operator."""
         self.outages = Outages(seed, troubled=self.faults != Faults())
@@ -305,6 +307,7 @@ class Run:
                 self.templates.happen(self)
                 self.uids.happen(self)
                 self.certificates.happen(self)
+                self.walls.happen(self)
                 self._misfortune()
                 self._move_the_tag()
             self.step()
@@ -621,6 +624,7 @@ class Run:
         self.templates.mend(self)
         self.uids.accept(self)
         self.certificates.lend_a_hand(self)
+        self.walls.mend(self)
         if self.cluster.channel is not None:
             self.cluster.channel.mend(self.status)
         self._correct_settings()
@@ -719,7 +723,7 @@ class Run:
             self.templates.note_first_restart()
             self.cluster.images.before = {p.node: p.image for w in self.cluster.broker_sets for p in w.pods.values()}
         self._check_channel(after)
-        if words := self.settings.trouble_entering(self, after.phase):
+        if words := self.settings.trouble_entering(self, after.phase) or self.walls.trouble_entering(self, after.phase):
             self._break(words)
         if self.spec.paused and after.phase is not Phase.ROLLING_BACK:
             self._break(f"{before.phase} was left for {after.phase} although paused")
@@ -785,6 +789,7 @@ class Run:
             or self.settings.trouble_of(self, action)
             or self.uids.trouble_of(self, action)
             or ("" if self.frozen.is_waking else self.templates.trouble_of(self, action))
+            or ("" if self.frozen.is_waking else self.walls.trouble_of(self, action))
             or self.certificates.trouble_of(self, action)
             or self.cluster.slow_starts.trouble_of(action, self.looked_at)
         )
