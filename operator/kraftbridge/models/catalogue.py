@@ -1214,6 +1214,16 @@ class Code(StrEnum):
          "Or roll back (spec.target ZooKeeper). Accept this finding on {object} only if you want what is there now"),
         _ACCEPTABLE,
     )
+    BROKER_KILLED = (
+        "BrokerKilled", _BLOCKING, _RESTART,
+        ("Broker {broker} (pod {pod}) did not end by itself when it was restarted at {at}: {how}. It handed over no "
+         "leadership and did not close its logs, so it recovers them at its start, and clients saw it vanish. "
+         "The other brokers would end like it"),
+        ("Usually a shell in the entrypoint keeps SIGTERM from Kafka (start Kafka by exec), or a preStop hook or a "
+         "slow controlled shutdown takes all of it: then set spec.strategy.terminationGraceSeconds above {seconds}. "
+         "Accept this finding to let the other brokers restart like this, or roll back (spec.target ZooKeeper)"),
+        _ACCEPTABLE,
+    )
     BROKER_NOT_COMPARED = (
         "BrokerNotCompared", _BLOCKING, _RESTART,
         "Broker {broker} cannot be compared with what it was before its restart: {reason}",

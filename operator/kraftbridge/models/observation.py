@@ -163,6 +163,15 @@ class PodState:
     images: frozenset[tuple[str, str]] = frozenset()
     """Name and image digest of each container that has started, init containers included
     (``ContainerStatus.imageID``)."""
+    created_at: datetime | None = None
+    """By the API server's clock."""
+    kill_due_at: datetime | None = None
+    """When the kubelet kills what is left of the pod (``metadata.deletionTimestamp``, by the API server's clock);
+    None while it is not deleted."""
+    grace_seconds: int | None = None
+    """Time from its deletion until then (``metadata.deletionGracePeriodSeconds``)."""
+    exits: frozenset[tuple[str, int, str]] = frozenset()
+    """Name, exit code and reason of each container that has ended and has not been started again."""
 
     @property
     def process(self) -> str:

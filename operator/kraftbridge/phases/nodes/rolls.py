@@ -48,7 +48,17 @@ from kraftbridge.phases import (
     verifying,
 )
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
-from kraftbridge.phases.nodes import brokers, comparing, controllers, deadlines, restarts, sights, templates, undoing
+from kraftbridge.phases.nodes import (
+    brokers,
+    comparing,
+    controllers,
+    deadlines,
+    restarts,
+    sights,
+    stopping,
+    templates,
+    undoing,
+)
 from kraftbridge.phases.nodes.deadlines import PastDeadline
 
 LAST_BROKER = "last-broker"
@@ -163,6 +173,7 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
     return (
         restarts.finish_hold(draft)
         or _other_image(draft)
+        or stopping.wait_before_restart(draft)
         or templates.ensure_looked_at(draft, stateful_set)
         or gates.restart_gate(draft)
         or _ensure_mode_can_begin(draft)
@@ -253,6 +264,8 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
         draft.update(operation=None)
         return None
 
+    operation = stopping.note_end(draft, operation, pod)
+
     def may_stop(step: StepContext) -> list[str]:
         return templates.blockers(step, stateful_set) or gates.restart_blockers(step)
 
@@ -278,6 +291,7 @@ def _follow_return(draft: Draft, operation: Operation, stateful_set: StatefulSet
 def _conclude_restart(draft: Draft, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> None:
     """Record the end of a broker's restart, and hold the next one while JVMs cache the broker's old address."""
     mode = BrokerMode.of(stateful_set.configuration)
+    stopping.note_killed(draft, operation, stateful_set, pod)
     if draft.status.phase is not Phase.ROLLING_BACK:
         comparing.begin_comparison(draft, operation.node_id, pod, mode)
     restarts.note_restart(draft, operation)
