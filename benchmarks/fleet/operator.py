@@ -129,6 +129,9 @@ def main(directory: Path) -> None:
         def log(*_: str) -> _Log:
             return _Log(_METADATA_LOG)
 
+        def reached(*asked: Any) -> list[str]:
+            return [""] * len(asked[-1])
+
         if namespace == namespace_of(HONEST):
             opened = open_clients(store, namespace, *rest)
             wired = partial(OverTheWire, surroundings, namespace)
@@ -138,8 +141,9 @@ def main(directory: Path) -> None:
                 kafka,
                 lambda: wired(opened.broker_records(), _OF_RECORDS),
                 open_log=log,
+                try_paths=reached,
             )
-        return ClusterClients(kafka, kafka, kafka, lambda: kafka, open_log=log)
+        return ClusterClients(kafka, kafka, kafka, lambda: kafka, open_log=log, try_paths=reached)
 
     socket.getaddrinfo = silent
     observer.read_controller_metrics = metrics  # type: ignore[assignment,attr-defined]

@@ -36,7 +36,7 @@ def of(state: ZooKeeperState) -> Mapping[str, tuple[bytes, int]]:
         "/controller_epoch": (str(state.controller_epoch).encode(), 0),
     }
     for broker in state.brokers:
-        endpoints = [f"INTERNAL://{host}:9092" for host in broker.hosts]
+        endpoints = [f"{name}://{host}:9092" for host in broker.hosts for name in ("INTERNAL", "PLAINTEXT")]
         found[f"/brokers/ids/{broker.id}"] = (_text({"version": 5, "endpoints": endpoints}), _SESSION)
     if state.controller is not None:
         held = {"version": 2, "brokerid": state.controller.broker_id}

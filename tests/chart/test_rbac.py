@@ -117,7 +117,7 @@ def test_every_binding_binds_an_existing_role_to_an_existing_account(render: Ren
         ("", "secrets", {"get", "create", "patch", "update"}),
         ("", "persistentvolumeclaims", {"get", "list", "create"}),
         ("policy", "poddisruptionbudgets", {"get", "list", "create", "patch"}),
-        ("networking.k8s.io", "networkpolicies", {"get", "create", "patch", "update"}),
+        ("networking.k8s.io", "networkpolicies", {"get", "list", "create", "patch", "update"}),
         ("sparkoperator.k8s.io", "sparkapplications", {"get", "list", "watch", "create", "patch", "delete"}),
         ("rbac.authorization.k8s.io", "roles", {"create", "delete"}),
         ("rbac.authorization.k8s.io", "rolebindings", {"create", "delete"}),

@@ -49,6 +49,7 @@ VALUES: dict[str, Any] = {
     "verification.compareServed": "Always",
     "rehearsal.enabled": True,
     "rollback.acceptLoss": True,
+    "strategy.terminationGraceSeconds": 600,
 }
 """What a fix may tell to set, and a value of it."""
 SPEC_CODES = tuple(code for code in Code if SPEC_PATH.search(code.fix))

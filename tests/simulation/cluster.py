@@ -14,8 +14,10 @@ from tests.simulation.becoming import Becoming
 from tests.simulation.certificates import EXPIRED, Certificates
 from tests.simulation.channels import OpenChannel
 from tests.simulation.copies import DryStarts
+from tests.simulation.endings import GRACE_SECONDS, Endings
 from tests.simulation.images import FORMER_IMAGE, Images
 from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
+from tests.simulation.paths import Walls
 from tests.simulation.settings import Settings
 from tests.simulation.starts import SlowStarts
 from tests.simulation.stores import Lost
@@ -130,6 +132,8 @@ class Pod:
     image: str = FORMER_IMAGE
     ready_since: float | None = None
     deleting: bool = False
+    created_at: float = 0.0
+    kill_due_at: float | None = None
     certificate: int | None = None
     """Number of the certificate that a controller's pod has loaded."""
     shown: tuple[float | None, bool, PodState] | None = None
@@ -246,6 +250,8 @@ class Cluster:
         self.slow_starts = SlowStarts()
         self.settings = Settings(0, troubled=False)
         self.certificates = Certificates()
+        self.walls = Walls(0, troubled=False)
+        self.endings = Endings(0, troubled=False)
         self.channel: OpenChannel | None = None
         """Of brokers with ``configStyle: Auto``."""
         self.issued = False
@@ -327,6 +333,7 @@ class Cluster:
             workload.revision,
             workload.drift,
             self.images.tag if workload.of_brokers else FORMER_IMAGE,
+            created_at=self.time.now,
         )
         workload.pods[node] = pod
         if at_once:
@@ -370,15 +377,18 @@ class Cluster:
         if pod is None or pod.deleting:
             return
         pod.deleting = True
+        pod.kill_due_at = self.time.now + GRACE_SECONDS
 
         def gone() -> None:
             if workload.pods.get(node) is not pod:
                 return  # it went with its StatefulSet
+            self.endings.gone(pod.uid, node)
             self._stop(workload, pod)
             del workload.pods[node]
             self.time.after(self.random.uniform(0.2, 1.5), lambda: self._new_pod(workload, node))
 
-        self.time.after(self.random.uniform(0.2, 3.0), gone)
+        quick = self.random.uniform(0.2, 3.0)
+        self.time.after(self.endings.seconds(quick) if workload.of_brokers else quick, gone)
 
     def crash(self, workload: Workload, node: int) -> None:
         """Let a container die; the kubelet starts it again in the same pod."""
@@ -776,6 +786,9 @@ class Cluster:
             brought=None if Part.BROUGHT in wanted else NOT_NEEDED,
             presented=look(Part.PRESENTED, lambda: self.certificates.presented(self)),
             server_time=look(Part.SERVER_TIME, lambda: self.moment(self.time.now)),
+            paths=look(
+                Part.PATHS, lambda: self.walls.seen(frozenset(i for i, p in self.kafka.brokers.items() if p.up))
+            ),
             archive=self.archives.get(status.healing.archive)
             if Part.ARCHIVE in wanted and status.healing is not None
             else None,
@@ -886,6 +899,8 @@ class Cluster:
             pod.name, pod.uid, pod.node, ready, self.moment(pod.ready_since) if pod.ready_since is not None and ready else None,
             pod.deleting, pod.configuration, pod.revision, f"10.0.0.{pod.node % 250}",
             "CrashLoopBackOff of container kafka" if pod.mixed else "", images=frozenset({("kafka", pod.image)}),
+            created_at=self.moment(pod.created_at), grace_seconds=GRACE_SECONDS if pod.deleting else None,
+            kill_due_at=None if pod.kill_due_at is None else self.moment(pod.kill_due_at),
         )  # fmt: skip
 
     def _set_state(self, workload: Workload, lease: LeaseState = NO_LEASE, **more: Any) -> StatefulSetState:

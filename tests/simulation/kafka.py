@@ -88,6 +88,8 @@ class Kafka:
     """Brokers that run, and whose heartbeats do not reach the quorum: since when."""
     deaf: bool = False
     """The controllers cannot log in to the brokers: those on ZooKeeper are told nothing from the claim on."""
+    walled: frozenset[int] = frozenset()
+    """Brokers that the controllers do not reach: those on ZooKeeper are told nothing from the claim on."""
     told_last: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
     """Which brokers were up and in sync when the brokers on ZooKeeper were told something for the last time."""
     canary_served: set[int] = field(default_factory=set)
@@ -303,7 +305,8 @@ class Kafka:
 
     def hears_nothing(self, node: int) -> bool:
         """Whether the controllers' requests do not reach a broker; one on KRaft reads the metadata log itself."""
-        return self.deaf and self.claim_epoch >= 0 and self.brokers[node].mode is not BrokerMode.KRAFT
+        is_kept_out = self.deaf or node in self.walled
+        return is_kept_out and self.claim_epoch >= 0 and self.brokers[node].mode is not BrokerMode.KRAFT
 
     def tell_nothing(self, node: int, seconds: float) -> None:
         """Let a broker serve for a while what it was told last; one at a time."""

@@ -34,6 +34,7 @@ from kraftbridge.phases import (
     observed,
     originals,
     presented,
+    reaching,
     rehearsing,
     rests,
     rollback,
@@ -42,7 +43,7 @@ from kraftbridge.phases import (
     verifying,
 )
 from kraftbridge.phases.draft import Draft, StepContext, Wait
-from kraftbridge.phases.nodes import deadlines, rolls, sights, templates
+from kraftbridge.phases.nodes import deadlines, rolls, sights, stopping, templates
 from kraftbridge.phases.preflight import channel, rehearsal
 
 _record_ways_out = lost_quorum._record_ways_out
@@ -219,6 +220,14 @@ def _no_certificate_ends(_step: StepContext) -> tuple[()]:
     return ()
 
 
+def _every_path_is_open(_step: StepContext, _besides: int | None = None) -> None:
+    """Take brokers over whether the controllers reach them or not, as up to 7476010: only the canary tells."""
+
+
+def _a_killed_broker_is_one_that_ended(_step: StepContext) -> None:
+    """Restart the next broker although the last one had to be killed, as up to 7476010."""
+
+
 def _any_phase_will_do(_step: StepContext) -> list[str]:
     """Restart all controllers whose certificate has ended in any phase."""
     return []
@@ -254,6 +263,8 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "unlooking": (templates, "ensure_looked_at", _what_was_looked_at_stays),
     "recognizing": (uids, "_exchanged", _a_name_is_an_identity),
     "resting": (rests, "blockers", _a_rest_is_a_rest),
+    "walled": (reaching, "wait_before_restart", _every_path_is_open),
+    "merciless": (stopping, "wait_before_restart", _a_killed_broker_is_one_that_ended),
     "ageless": (presented, "expired", _no_certificate_ends),
     "hasty": (expired, "_phase_hindrances", _any_phase_will_do),
     "unkept": (healing, "_archived", _nothing_is_kept),

@@ -11,9 +11,11 @@ from tests.simulation.aims import Aims
 from tests.simulation.certificates import Certificates
 from tests.simulation.channels import OpenChannel, channels
 from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
+from tests.simulation.endings import GRACE_SECONDS, Endings
 from tests.simulation.frozen import FrozenOperators
 from tests.simulation.kafka import BROKERS, CONTROLLERS
 from tests.simulation.outages import Outages
+from tests.simulation.paths import Walls
 from tests.simulation.rests import Rests
 from tests.simulation.settings import Settings
 from tests.simulation.stores import Stores
@@ -86,6 +88,7 @@ SPEC = MigrationSpec.model_validate(
         "brokers": {"statefulSets": [{"name": "kafka"}], "bootstrapServers": "kafka:9092"},
         "verification": {"maxAgeSeconds": MAX_AGE_SECONDS, "deadlineSeconds": 90},
         "strategy": {
+            "terminationGraceSeconds": GRACE_SECONDS,
             "addressCacheSeconds": 4,
             "shortAddressCacheSeconds": 1,
             "sessionTimeoutHoldSeconds": 10,
@@ -212,6 +215,8 @@ class Run:
         self.uids = self.cluster.uids = Uids(seed)
         self.certificates = Certificates(seed, troubled=self.faults != Faults() and seed % 4 == ISSUED)
         self.cluster.certificates = self.certificates
+        self.walls = self.cluster.walls = Walls(seed, troubled=self.faults != Faults())
+        self.endings = self.cluster.endings = Endings(seed, troubled=self.faults != Faults())
         self.decided_at = self.cluster.moment(0.0)
         """Time of the last decision, by the clock of the operator."""
         self.outages = Outages(seed, troubled=self.faults != Faults())
@@ -305,6 +310,8 @@ class Run:
                 self.templates.happen(self)
                 self.uids.happen(self)
                 self.certificates.happen(self)
+                self.walls.happen(self)
+                self.endings.happen(self)
                 self._misfortune()
                 self._move_the_tag()
             self.step()
@@ -363,6 +370,9 @@ class Run:
             self.trail.append(f"{cluster.time.now:9.1f} {line}")
         self.status = decision.status
         self.uids.note_look(self)
+        self.endings.note_look(self, observation)
+        if before.attempt != decision.status.attempt:
+            self.endings.begin_anew()
         self.stores.note_reading(self, observation)
         for v in decision.status.verifications:
             self.cluster.generation_of.setdefault(v.run_id, v.generation)
@@ -464,6 +474,7 @@ class Run:
         """Let the user delete the resource at rest and create one of the same name: nothing of the earlier one may be used."""
         self.coverage.faults["same_name"] += 1
         self.identity = Identity("kafka", "demo", f"{int(self.identity.uid[:8], 16) ^ 0xFFFFFFFF:08x}-uid", 1)
+        self.endings.begin_anew()
         self.cluster.identity = self.identity
         self.status = MigrationStatus()
         self.canary_committed, self.outcomes, self.former_look = None, (), None
@@ -512,9 +523,12 @@ class Run:
 
     def _accept_other_image(self) -> None:
         if not self._other_image_accepted:
-            more = AcceptedFinding(code=str(Code.DRY_START_OTHER_IMAGE))
-            accepted = (*self.spec.preflight.accepted, more)
-            self._edit(preflight=self.spec.preflight.model_copy(update={"accepted": accepted}))
+            self.accept(AcceptedFinding(code=str(Code.DRY_START_OTHER_IMAGE)))
+
+    def accept(self, more: AcceptedFinding) -> None:
+        """Let the user accept one more finding."""
+        accepted = (*self.spec.preflight.accepted, more)
+        self._edit(preflight=self.spec.preflight.model_copy(update={"accepted": accepted}))
 
     def _check_image(self, node: int) -> None:
         """Fail if a broker that serves is stopped while another has come back with an image that no copy was started with."""
@@ -621,6 +635,8 @@ class Run:
         self.templates.mend(self)
         self.uids.accept(self)
         self.certificates.lend_a_hand(self)
+        self.walls.mend(self)
+        self.endings.accept(self)
         if self.cluster.channel is not None:
             self.cluster.channel.mend(self.status)
         self._correct_settings()
@@ -719,7 +735,7 @@ class Run:
             self.templates.note_first_restart()
             self.cluster.images.before = {p.node: p.image for w in self.cluster.broker_sets for p in w.pods.values()}
         self._check_channel(after)
-        if words := self.settings.trouble_entering(self, after.phase):
+        if words := self.settings.trouble_entering(self, after.phase) or self.walls.trouble_entering(self, after.phase):
             self._break(words)
         if self.spec.paused and after.phase is not Phase.ROLLING_BACK:
             self._break(f"{before.phase} was left for {after.phase} although paused")
@@ -785,6 +801,8 @@ class Run:
             or self.settings.trouble_of(self, action)
             or self.uids.trouble_of(self, action)
             or ("" if self.frozen.is_waking else self.templates.trouble_of(self, action))
+            or ("" if self.frozen.is_waking else self.walls.trouble_of(self, action))
+            or ("" if self.frozen.is_waking else self.endings.trouble_of(self, action))
             or self.certificates.trouble_of(self, action)
             or self.cluster.slow_starts.trouble_of(action, self.looked_at)
         )

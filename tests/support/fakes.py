@@ -50,6 +50,7 @@ from kraftbridge.models.observation import (
     ClusterState,
     ControllerMetrics,
     ControllerZnode,
+    Endpoint,
     FeatureAnswer,
     MigrationZnode,
     NodeFeatures,
@@ -577,6 +578,11 @@ def _env(template: Object, container: str) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------- Kafka
 
 
+def _znode(broker: int) -> BrokerZnode:
+    host = f"kafka-{broker}.kafka.kafka.svc"
+    return BrokerZnode(broker, (host,), (Endpoint("INTERNAL", host, 9092), Endpoint("PLAINTEXT", host, 9092)))
+
+
 @dataclass
 class FakeKafka:
     """ZooKeeper, brokers and controllers as the pods' own configuration makes them; keeps to the other ports."""
@@ -593,6 +599,8 @@ class FakeKafka:
     updates: list[tuple[int, Upgrade]] = field(default_factory=list)
     under_replicated: tuple[str, ...] = ()
     silent: set[str] = field(default_factory=set)
+    walled: set[int] = field(default_factory=set)
+    """Brokers that the controllers' pods do not reach."""
     closed: int = 0
     _flags: dict[str, bool] = field(default_factory=dict)
     """By UID of a controller's pod: what it read when it started."""
@@ -654,7 +662,7 @@ class FakeKafka:
             controller=ControllerZnode(3000, 1, ephemeral=False) if self.claimed else own,
             controller_epoch=3,
             migration=migration if flags or self.claimed else None,
-            brokers=tuple(BrokerZnode(i, (f"kafka-{i}.kafka.kafka.svc",)) for i, m in modes.items() if m != "kraft"),
+            brokers=tuple(_znode(i) for i, m in modes.items() if m != "kraft"),
             pending_topic_deletions=(),
             reassignments=False,
             canary=self.canary,
@@ -758,6 +766,10 @@ class FakeKafka:
             )
             for node, flag in flags.items()
         }
+
+    def try_paths(self, host: str, _token: str, _authority: str, targets: Sequence[tuple[str, int]]) -> list[str]:
+        brokers = [int(target.partition(".")[0].rpartition("-")[2]) for target, _ in targets]
+        return ["10.0.0.1 did not answer within 3 s" if broker in self.walled else "" for broker in brokers]
 
     def write_canary(self, value: int, replicas: int) -> None:
         self.canary = value
@@ -960,4 +972,6 @@ def fake_log(_host: str, _token: str, _authority: str) -> Any:
 
 def fake_clients(kafka: FakeKafka) -> ClusterClients:
     """Return the connections of a migration to a fake cluster."""
-    return ClusterClients(kafka, kafka, kafka, lambda: FakeBrokerRecords(kafka), open_log=fake_log)
+    return ClusterClients(
+        kafka, kafka, kafka, lambda: FakeBrokerRecords(kafka), open_log=fake_log, try_paths=kafka.try_paths
+    )

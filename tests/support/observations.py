@@ -34,6 +34,8 @@ from kraftbridge.models.observation import (
     MigrationZnode,
     NodeFeatures,
     Observation,
+    Path,
+    Paths,
     PodState,
     QuorumState,
     RecordedOriginal,
@@ -586,6 +588,12 @@ class Situation:
         return self.with_status(verifications=(pending,)).observing(run=VerificationRun(RUN_ID, state, verdict=verdict))
 
 
+def open_paths(controllers: Iterable[int] = CONTROLLER_IDS, brokers: Iterable[int] = BROKER_IDS) -> Paths:
+    """Return that each controller's pod reaches each broker."""
+    ways: dict[int, Path | Unobserved] = {i: Path(f"{BROKER_SET}-{i}.kafka:9092") for i in brokers}
+    return Paths("INTERNAL", dict.fromkeys(controllers, ways))
+
+
 def _status(phase: Phase, **changes: Any) -> MigrationStatus:
     entered = NOW - timedelta(minutes=5)
     past = FORWARD[: FORWARD.index(phase)]
@@ -702,6 +710,7 @@ def _observation(phase: Phase, **changes: Any) -> Observation:
         "admission_policy": not beyond_preflight or phase is Phase.COMPLETED or not_yet,
         "registered_controllers": frozenset(CONTROLLER_IDS) if beyond_preflight else not_yet,
         "features": features() if phase is Phase.COMPLETED else not_yet,
+        "paths": open_paths() if phase in (Phase.PROVISIONING_QUORUM, Phase.TAKING_OVER) else not_yet,
         "rehearsal": RehearsalState(REHEARSED) if phase in (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM) else not_yet,
     }
     return Observation(**(parts | changes))

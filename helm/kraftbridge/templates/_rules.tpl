@@ -92,9 +92,10 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
   resources: [serviceaccounts]
   verbs: [get]
 # Fences the controllers' listener, and the pods of dry starts, rehearsals and verifications.
+# Listed only to name those that keep the controllers from a broker.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [get, create, patch, update]
+  verbs: [get, list, create, patch, update]
 # UIDs of the voters' volumes: a blank volume under a formatted voter must not start.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]

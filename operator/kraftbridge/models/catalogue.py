@@ -728,6 +728,21 @@ class Code(StrEnum):
          "spec.controllers.listener.secretName names, or give their principal the brokers' rights (docs/security.md)"),
         _ACCEPTABLE,
     )
+    INTER_BROKER_PATH_CLOSED = (
+        "InterBrokerPathClosed", _BLOCKING, _PREFLIGHT,
+        ("Controllers get no TCP connection to the broker at {address} (listener {listener}), "
+         "tried from inside their pods: {pods}. In migration they tell the broker every change there. {policies}"),
+        ("Let pods with the labels {labels} in at TCP port {port} of the broker's pod: add a rule "
+         "(from podSelector matchLabels with these labels, ports this one) to one of the NetworkPolicies that select "
+         "it, or a NetworkPolicy of your own (docs/security.md)"),
+    )
+    INTER_BROKER_PATH_UNKNOWN = (
+        "InterBrokerPathUnknown", _BLOCKING, _PREFLIGHT,
+        "It is not known whether the controllers' pods reach the brokers at their inter-broker listener: {reason}",
+        ("Let the operator's pod reach TCP port 9443 of the controllers' pods, and see that brokers are registered. "
+         "Accept this finding if you have tried the connections from the controllers' pods yourself"),
+        _ACCEPTABLE,
+    )
     INTER_BROKER_TLS_MISSING = (
         "InterBrokerTlsMissing", _BLOCKING, _PREFLIGHT,
         ("The brokers talk to each other at listener {listener} with {protocol}. In migration the controllers "
@@ -1197,6 +1212,16 @@ class Code(StrEnum):
         "Broker {broker} is not what it was before its restart: {differences}",
         ("Correct the setting that is named: the comparison is repeated by itself. "
          "Or roll back (spec.target ZooKeeper). Accept this finding on {object} only if you want what is there now"),
+        _ACCEPTABLE,
+    )
+    BROKER_KILLED = (
+        "BrokerKilled", _BLOCKING, _RESTART,
+        ("Broker {broker} (pod {pod}) did not end by itself when it was restarted at {at}: {how}. It handed over no "
+         "leadership and did not close its logs, so it recovers them at its start, and clients saw it vanish. "
+         "The other brokers would end like it"),
+        ("Usually a shell in the entrypoint keeps SIGTERM from Kafka (start Kafka by exec), or a preStop hook or a "
+         "slow controlled shutdown takes all of it: then set spec.strategy.terminationGraceSeconds above {seconds}. "
+         "Accept this finding to let the other brokers restart like this, or roll back (spec.target ZooKeeper)"),
         _ACCEPTABLE,
     )
     BROKER_NOT_COMPARED = (

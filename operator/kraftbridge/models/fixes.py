@@ -99,6 +99,8 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
         (
             Code.CHANGE_REFUSED,
             Code.DRY_START_UNFENCED,
+            Code.INTER_BROKER_PATH_CLOSED,
+            Code.INTER_BROKER_PATH_UNKNOWN,
             Code.ZOOKEEPER_USERS_UNKNOWN,
             Code.DISK_FULL,
             Code.OUT_OF_MEMORY,

@@ -163,6 +163,15 @@ class PodState:
     images: frozenset[tuple[str, str]] = frozenset()
     """Name and image digest of each container that has started, init containers included
     (``ContainerStatus.imageID``)."""
+    created_at: datetime | None = None
+    """By the API server's clock."""
+    kill_due_at: datetime | None = None
+    """When the kubelet kills what is left of the pod (``metadata.deletionTimestamp``, by the API server's clock);
+    None while it is not deleted."""
+    grace_seconds: int | None = None
+    """Time from its deletion until then (``metadata.deletionGracePeriodSeconds``)."""
+    exits: frozenset[tuple[str, int, str]] = frozenset()
+    """Name, exit code and reason of each container that has ended and has not been started again."""
 
     @property
     def process(self) -> str:
@@ -348,6 +357,28 @@ class ControllersWorkload:
     def credentials(self) -> dict[str, str]:
         """Fingerprint of each of `secrets`, by name."""
         return {name: seen.fingerprint for name, seen in self.secrets.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The way from a controller's pod to a broker's inter-broker listener."""
+
+    address: str
+    """``host:port`` as the broker advertises it."""
+    failure: str = ""
+    """Why the pod gets no TCP connection there, ``""`` if it gets one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """What the controllers' pods reach of the brokers, tried from inside each of them."""
+
+    listener: str
+    """Listener of the brokers to which the controllers connect."""
+    tried: Mapping[int, Mapping[int, Path | Unobserved] | Unobserved]
+    """Each way, by controller and then by broker."""
+    policies: Mapping[str, tuple[str, ...]] | Unobserved = field(default_factory=dict)
+    """NetworkPolicies that select the pod at one end of a way that is closed, in its direction, by the pod's name."""
 
 
 # ------------------------------------------------------------------------------------------------ ZooKeeper
@@ -699,6 +730,9 @@ class Observation:
     """The certificate that each controller presents at its listener; empty if the listener has no TLS."""
     server_time: datetime | Unobserved = NOT_NEEDED
     """Time by the API server's clock."""
+    paths: Paths | Unobserved = NOT_NEEDED
+    """What the controllers' pods reach of the brokers; tried once the quorum is ready, and until the copy is complete,
+    while no node restarts."""
     outcomes: tuple[ActionOutcome, ...] = ()
 
     @property

@@ -152,6 +152,7 @@ class Part(StrEnum):
     BEHIND = "behind"
     PRESENTED = "presented"
     BROUGHT = "brought"
+    PATHS = "paths"
     SERVER_TIME = "server_time"
 
 
@@ -248,13 +249,13 @@ PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
             needs=_ALWAYS
             | _QUORUM
             | {Part.ZOOKEEPER, Part.REGISTERED_CONTROLLERS, Part.CLUSTER_BY_BROKER}
-            | {Part.SURVEY, Part.DRY_START, Part.REHEARSAL},
+            | {Part.SURVEY, Part.DRY_START, Part.REHEARSAL, Part.PATHS},
             brokers=None,
             reaches=Target.QUORUM_READY,
             rests_on=(RestGate.QUORUM, RestGate.CLUSTER),
         ),
         Phase.TAKING_OVER: PhaseRow(
-            needs=_MIGRATING | {Part.REGISTERED_CONTROLLERS, Part.CANARY_BY_BROKER, Part.CONTROLLER_PROBE},
+            needs=_MIGRATING | {Part.REGISTERED_CONTROLLERS, Part.CANARY_BY_BROKER, Part.CONTROLLER_PROBE, Part.PATHS},
             brokers=BrokerMode.MIGRATION,
             restarts_nodes=True,
             migrates=True,

@@ -103,6 +103,38 @@ class Operation(StatusModel):
     """Time at which the new pod was first observed to be Ready."""
     repeated: bool = False
     """Whether this restart repeats one that did not help. No restart is repeated twice."""
+    serving: bool = False
+    """Whether the pod was Ready when the restart was recorded."""
+    kill_due_at: datetime | None = None
+    """When the kubelet kills what is left of the old pod, by the API server's clock; unset until its deletion was seen.
+    """
+    grace_seconds: int | None = None
+    """Time that the old pod has to end, from its deletion on."""
+    exit_code: int | None = None
+    """Exit code of Kafka's container in the old pod, if it was seen."""
+    exit_reason: str = ""
+    """Reason of that exit, such as ``OOMKilled``."""
+
+
+class KilledBroker(StatusModel):
+    """A broker that did not end by itself when it was restarted."""
+
+    node_id: int
+    """Id of the broker."""
+    pod: str
+    """Name of its pod."""
+    stateful_set: str
+    """Its StatefulSet."""
+    attempt: int
+    """Attempt in which it was restarted."""
+    killed_at: datetime
+    """When the pod was gone, by the API server's clock."""
+    seconds: int
+    """Time from the pod's deletion until then."""
+    grace_seconds: int
+    """Time that the pod had to end."""
+    reason: str
+    """What shows that it was killed, as the end of a sentence about it."""
 
 
 class PodSight(StatusModel):
@@ -1310,6 +1342,8 @@ class MigrationStatus(StatusModel):
     broker_undo: BrokerUndo | None = None
     """Return of a broker from KRaft mode to migration mode,
     because its start in KRaft mode destroys records or cuts clients off."""
+    killed_broker: KilledBroker | None = None
+    """The broker that had to be killed last when it was restarted."""
     sights: tuple[PodSight, ...] = ()
     """Pods of brokers and controllers, as first seen."""
     watched_start: WatchedStart | None = None

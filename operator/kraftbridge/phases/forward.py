@@ -35,6 +35,7 @@ from kraftbridge.phases import (
     healing,
     metadata_version,
     originals,
+    reaching,
     rehearsing,
     rests,
     shared_settings,
@@ -277,6 +278,7 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
         or shared_settings.wait_before_entering(draft)
         or _ensure_rehearsed(draft)
         or _closed(draft, "before any broker restarts: ", gates.volume_blockers, gates.cluster_blockers)
+        or reaching.wait_before_restart(draft)
         or rolls.record_images(draft)
         or templates.record_templates(draft)
         or Enter(Phase.TAKING_OVER)
@@ -311,7 +313,7 @@ def _hold_at_quorum(draft: Draft) -> Wait | None:
         return None
     # On demand, and when what it judged has changed; an old one is repeated when the migration goes on.
     return rehearsing.ensure_rehearsal(draft, blocking=False, ages=False) or reached(
-        "The quorum is ready; set spec.target to DualWrite or further to continue"
+        f"The quorum is ready; set spec.target to DualWrite or further to continue{reaching.closed(draft)}"
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
+from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import Part, Phase
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases import dry_starting, shared_settings
@@ -49,6 +50,13 @@ def _archive(status: MigrationStatus, _now: datetime) -> bool:
     return healing is not None and bool(healing.archive) and healing.archived_at is None
 
 
+def _paths(status: MigrationStatus, _now: datetime) -> bool:
+    if status.operation is not None or status.canary is not None:
+        return False  # a node is away, or the brokers have shown that the controllers reach them
+    ready = condition(status.conditions, ConditionType.QUORUM_READY)
+    return status.phase is not Phase.PROVISIONING_QUORUM or (ready is not None and ready.status == "True")
+
+
 _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.CONTROLLERS: lambda status, _: status.controllers is not None,
     Part.CONTROLLER_FEATURES: lambda status, _: status.controllers is not None,
@@ -68,6 +76,7 @@ _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.BROKER_RECORD: lambda status, _: status.broker_record is not None,
     Part.KEPT_COPY: lambda status, _: status.keeping is not None and not status.keeping.given_up,
     Part.BEHIND: lambda status, _: status.lost_quorum is not None and status.phase.row.migrates,
+    Part.PATHS: _paths,
     Part.START_LOG: lambda status, _: status.watched_start is not None,
     Part.BROKER_NOW: comparison_is_due,
     Part.FEATURE_ANSWER: lambda status, _: status.metadata_version is not None and status.metadata_version.validates,

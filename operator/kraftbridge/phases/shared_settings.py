@@ -101,7 +101,7 @@ def _present(step: StepContext) -> dict[str, str]:
 
 def wait_before_restart(step: StepContext, node_id: int) -> Wait | None:
     """Return why a broker must not restart forward with the brokers' present settings, None when it may."""
-    if step.status.phase not in _ROLLS or _taken_over(step):
+    if step.status.phase not in _ROLLS or copy_has_begun(step):
         return None
     if unknown := _unknown(step):
         return Wait(f"before broker {node_id} restarts: {unknown}")
@@ -119,7 +119,7 @@ def wait_before_restart(step: StepContext, node_id: int) -> Wait | None:
     return _stalled(step, standing[0], held)
 
 
-def _taken_over(step: StepContext) -> bool:
+def copy_has_begun(step: StepContext) -> bool:
     """Return whether the copy has begun in TakingOver: a restart then only brings a broker back."""
     zookeeper = step.observation.zookeeper
     if step.status.phase is not Phase.TAKING_OVER or isinstance(zookeeper, Unobserved):

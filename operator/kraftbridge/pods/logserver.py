@@ -4,6 +4,8 @@ It runs as a sidecar of the controller's pod: ``python -m kraftbridge.pods.logse
 
 The verification job reads the log through it, so nothing shares the controllers' volumes.
 Clients with the token list files and read ranges of them.
+They may also ask which addresses the pod reaches (`kraftbridge.pods.paths`): containers of a pod share its network, so
+NetworkPolicies treat the sidecar as they treat Kafka.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from urllib.parse import unquote, urlsplit
 from typing_extensions import override
 
 from kraftbridge.metadata.log.files import FILES_PATH, LOG_FOLDER, LocalLogFiles
+from kraftbridge.outside.json_text import parsed_json
 from kraftbridge.outside.visible import log_visibly
+from kraftbridge.pods import paths
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +46,8 @@ _CHUNK_BYTES: Final = 1 << 20
 _MAXIMUM_RESPONSE_BYTES: Final = 64 << 20
 _MINIMUM_TOKEN_CHARACTERS: Final = 16
 _CONNECTION_TIMEOUT_SECONDS: Final = 30.0
+_PORTS: Final = 1 << 16
+_HOST: Final = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
 
 
 @dataclass(slots=True)
@@ -120,6 +126,8 @@ class LogServer(ThreadingHTTPServer):
     ) -> None:
         self.directory = directory
         self.token = TokenFile(token_file)
+        self.trial = threading.Lock()
+        """Held while addresses are tried."""
         self._certificate = ServerCertificate(certificate, key)
         self._certificate.context()  # refuse to start with an invalid certificate or key
         super().__init__(address, LogRequestHandler)
@@ -148,7 +156,7 @@ class LogServer(ThreadingHTTPServer):
 
 
 class LogRequestHandler(BaseHTTPRequestHandler):
-    """Answers GET for the listing, for files and for health; refuses everything else."""
+    """Answers GET for the listing, for files and for health, and POST for a trial of addresses; refuses all else."""
 
     server: LogServer
     protocol_version = "HTTP/1.1"
@@ -162,8 +170,7 @@ class LogRequestHandler(BaseHTTPRequestHandler):
         if path == HEALTH_PATH:
             self._send(HTTPStatus.OK, b"ok\n", "text/plain")
             return
-        if not self.server.token.accepts(self.headers.get("Authorization")):
-            self._send(HTTPStatus.UNAUTHORIZED, b"the bearer token is missing or wrong\n", "text/plain")
+        if not self._is_authorized():
             return
         if path == FILES_PATH:
             self._list()
@@ -175,6 +182,45 @@ class LogRequestHandler(BaseHTTPRequestHandler):
             self._serve(name)
         else:
             self._send(HTTPStatus.NOT_FOUND, b"no such file\n", "text/plain")
+
+    def do_POST(self) -> None:
+        """Answer a POST request."""
+        self.close_connection = True  # what of the body is not read must not be taken for the next request
+        if not self._is_authorized():
+            return
+        if urlsplit(self.path).path != paths.PATHS_PATH:
+            self._send(HTTPStatus.NOT_FOUND, b"no such resource\n", "text/plain")
+            return
+        targets = self._targets()
+        if targets is None:
+            words = f"up to {paths.MOST_ADDRESSES} pairs of host and port, in {paths.MOST_BYTES} bytes of JSON\n"
+            self._send(HTTPStatus.BAD_REQUEST, words.encode(), "text/plain")
+        elif not self.server.trial.acquire(blocking=False):
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"other addresses are being tried\n", "text/plain")
+        else:
+            try:
+                failures = paths.tried(targets)
+            finally:
+                self.server.trial.release()
+            self._send(HTTPStatus.OK, json.dumps({"failures": failures}).encode(), "application/json")
+
+    def _is_authorized(self) -> bool:
+        """Return whether the request has the token; answer it if it has not."""
+        if self.server.token.accepts(self.headers.get("Authorization")):
+            return True
+        self._send(HTTPStatus.UNAUTHORIZED, b"the bearer token is missing or wrong\n", "text/plain")
+        return False
+
+    def _targets(self) -> list[paths.Target] | None:
+        """Return the addresses in the request's body, None if it is no list of them."""
+        length = self.headers.get("Content-Length", "")
+        if not re.fullmatch(r"\d{1,9}", length) or int(length) > paths.MOST_BYTES:
+            return None
+        try:
+            targets = [_target(pair) for pair in parsed_json(self.rfile.read(int(length)))["targets"]]
+        except (ValueError, KeyError, TypeError):
+            return None
+        return targets if len(targets) <= paths.MOST_ADDRESSES else None
 
     def _list(self) -> None:
         files = []
@@ -244,6 +290,13 @@ class LogRequestHandler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Log requests at debug level, because probes come every few seconds."""
         logger.debug("%s %s", self.address_string(), format % args)
+
+
+def _target(pair: Any) -> paths.Target:
+    host, port = pair
+    if not _HOST.fullmatch(host) or not 0 < int(port) < _PORTS:
+        raise ValueError("no host and port")
+    return host, int(port)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -27,6 +27,7 @@ from kraftbridge.storage.broker_records import BrokerRecordClient
 from kraftbridge.storage.kafka_brokers import BrokerClient, ControllerProbeClient, Prober
 from kraftbridge.storage.kafka_controllers import ControllerClient
 from kraftbridge.storage.listener_certificates import ListenerCertificates
+from kraftbridge.storage.paths import try_paths
 from kraftbridge.storage.ports import BrokerPort, BrokerRecordPort, ControllerPort, ReadPort, ZooKeeperPort
 from kraftbridge.storage.zookeeper import ZooKeeperStore, ZooKeeperTls
 
@@ -43,6 +44,15 @@ class ClosableLog(LogFiles, Protocol):
 def open_controllers_log(host: str, token: str, authority: str) -> RemoteLogFiles:
     """Return access to the metadata log of a controller, through the log server in its pod."""
     return RemoteLogFiles(f"https://{host}:{LOG_SERVER_PORT}", None, token=token, authority=authority)
+
+
+def log_access(kubernetes: ReadPort, namespace: str, controllers: str) -> tuple[str, str] | None:
+    """Return the token and the authority of the controllers' log servers; None while their Secret has them not."""
+    secret = kubernetes.get("v1", "Secret", namespace, names.log_reader_secret(controllers))
+    if secret is None:
+        return None
+    data = texts(section(secret, "data"))
+    return (data["token"], data["ca.crt"]) if {"token", "ca.crt"} <= data.keys() else None
 
 
 class AbandonedZooKeeper:
@@ -98,6 +108,8 @@ class ClusterClients:
     """Reads what the controllers present. None if nobody reads it."""
     open_log: Callable[[str, str, str], ClosableLog] = open_controllers_log
     """Opens the metadata log of the controller at a host, with the token and the authority of its log server."""
+    try_paths: Callable[[str, str, str, Sequence[tuple[str, int]]], list[str]] = try_paths
+    """Returns why the pod at a host gets no connection to each address, ``""`` where it gets one; asked as above."""
 
     def close(self) -> None:
         """Close all connections."""

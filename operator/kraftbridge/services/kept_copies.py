@@ -27,7 +27,7 @@ from kraftbridge.models.decision import KeepCopy
 from kraftbridge.models.objects import section
 from kraftbridge.models.status import ControllersStatus, KeptCopy
 from kraftbridge.phases.draft import Identity
-from kraftbridge.services.clients import ClusterClients
+from kraftbridge.services.clients import ClusterClients, log_access
 from kraftbridge.storage.ports import KubernetesPort, Object, ReadPort
 
 PART_BYTES: Final = 700_000
@@ -62,10 +62,10 @@ def keep(
     ActionError
         No voter's log can be read, it is too large, or a Secret cannot be written.
     """
-    access = kubernetes.get("v1", "Secret", identity.namespace, names.log_reader_secret(controllers.name))
+    access = log_access(kubernetes, identity.namespace, controllers.name)
     if access is None:
-        raise ActionError(f"Secret {identity.namespace}/{names.log_reader_secret(controllers.name)} does not exist")
-    token, authority = (base64.b64decode(access["data"][key]).decode() for key in ("token", "ca.crt"))
+        raise ActionError(f"Secret {identity.namespace}/{names.log_reader_secret(controllers.name)} has no token")
+    token, authority = access
     hosts = names.controller_hosts(controllers.name, identity.namespace, controllers.node_ids, identity.cluster_domain)
     ends: dict[int, int] = {}
     problems = []

@@ -211,6 +211,8 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
         ("recognizing", "nobody says that it is the same", range(40)),
         ("unlooking", "no dry start has looked at its present template", range(40)),
         ("resting", "Ready is True in", range(400)),
+        ("walled", "the controllers do not reach brokers", range(40)),
+        ("merciless", "had to be killed", range(60)),
         ("amnesic", "not at rest", range(400)),
         ("ageless", "not at rest", ENDED_SEEDS),
         ("hasty", "all controllers restart", ENDED_SEEDS),

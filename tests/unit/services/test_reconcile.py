@@ -21,6 +21,7 @@ from kraftbridge.models.report import Verdict
 from kraftbridge.models.status import MetadataVersionStatus
 from kraftbridge.phases.machine import deletion_blocker
 from kraftbridge.services.fleet import HASTE_WAIT_SECONDS
+from kraftbridge.services.observe import observer
 
 
 def test_a_migration_walks_to_the_end(operator: Operator) -> None:
@@ -456,4 +457,18 @@ def test_a_verifier_image_that_cannot_be_pulled_is_named_and_may_be_corrected(op
     assert "nowhere:1" in stuck.message
     assert stuck.verification_count > 1
     kubernetes.verifier_trouble = None
+    operator.walk(Phase.TAKING_OVER)
+
+
+def test_a_policy_that_keeps_the_controllers_out_holds_the_migration_until_its_owner_adds_a_rule(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observer, "PATHS_EVERY_SECONDS", 0.0)
+    operator.kafka.walled = {1}
+    operator.walk(Phase.PROVISIONING_QUORUM)
+    held = operator.rest(60)
+    assert held.phase is Phase.PROVISIONING_QUORUM
+    assert "InterBrokerPathClosed on broker/1" in held.message
+    assert "kafka-1.kafka.kafka.svc:9092 (listener PLAINTEXT)" in held.message
+    operator.kafka.walled.clear()
     operator.walk(Phase.TAKING_OVER)

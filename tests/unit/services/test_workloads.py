@@ -137,3 +137,21 @@ def test_a_pods_images_are_the_digests_of_the_containers_that_started() -> None:
     described = pod(kafka, {"name": "starting", "imageID": ""})
     described["status"]["initContainerStatuses"] = [{"name": "prepare", "imageID": digest}]
     assert pod_state(described).images == {("kafka", digest), ("prepare", digest)}
+
+
+def test_a_pod_that_ends_shows_when_it_is_killed_and_how_its_containers_ended() -> None:
+    ended = {"name": "kafka", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+    crashed_before = {"name": "proxy", "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 1}}}
+    described = pod(ended, {"name": "other", "state": {"terminated": {"exitCode": 0}}}, crashed_before)
+    described["metadata"] |= {
+        "creationTimestamp": "2026-11-20T17:00:00Z",
+        "deletionTimestamp": "2026-11-20T18:05:00Z",
+        "deletionGracePeriodSeconds": 300,
+    }
+    state = pod_state(described)
+    assert state.exits == {("kafka", 137, "OOMKilled"), ("other", 0, "")}
+    assert state.created_at == datetime(2026, 11, 20, 17, 0, tzinfo=UTC)
+    assert state.kill_due_at == datetime(2026, 11, 20, 18, 5, tzinfo=UTC)
+    assert state.grace_seconds == 300
+    running = pod_state(pod(crashed_before))
+    assert (running.kill_due_at, running.grace_seconds, running.exits) == (None, None, frozenset())

@@ -36,7 +36,13 @@ It would run for its whole grace period and then be killed."""
 def begin(draft: Draft, kind: OperationKind, node_id: int, pod: PodState, *, repeated: bool = False) -> None:
     """Record the restart of a node and restart its pod."""
     operation = Operation(
-        kind=kind, node_id=node_id, pod=pod.name, pod_uid=pod.uid, started_at=draft.now, repeated=repeated
+        kind=kind,
+        node_id=node_id,
+        pod=pod.name,
+        pod_uid=pod.uid,
+        started_at=draft.now,
+        repeated=repeated,
+        serving=pod.ready,
     )
     draft.update(operation=operation)
     given_up = draft.status.given_up

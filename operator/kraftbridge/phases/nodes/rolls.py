@@ -43,11 +43,22 @@ from kraftbridge.phases import (
     healing,
     observed,
     originals,
+    reaching,
     shared_settings,
     verifying,
 )
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
-from kraftbridge.phases.nodes import brokers, comparing, controllers, deadlines, restarts, sights, templates, undoing
+from kraftbridge.phases.nodes import (
+    brokers,
+    comparing,
+    controllers,
+    deadlines,
+    restarts,
+    sights,
+    stopping,
+    templates,
+    undoing,
+)
 from kraftbridge.phases.nodes.deadlines import PastDeadline
 
 LAST_BROKER = "last-broker"
@@ -140,8 +151,8 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
     takes_over = draft.status.phase is Phase.TAKING_OVER
     if (lost := brokers.lost_broker(draft)) is not None:
         # The copy starts when the last broker registers.
-        verified = _ensure_copy_verified(draft) if takes_over and not roll.pending else None
-        return verified or restart_lost_broker(draft, *lost)
+        ready = _ensure_copy_may_begin(draft, lost[1]) if takes_over and not roll.pending else None
+        return ready or restart_lost_broker(draft, *lost)
     if (waiting := _ensure_compared(draft)) is not None:
         return waiting
     if not roll.pending:
@@ -154,7 +165,7 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
         verifying.launch_ahead(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)
     if (broken := brokers.broken_broker(draft, roll, mode)) is not None:
         stateful_set, pod = broken
-        prepared = _ensure_copy_prepared(draft, last=last) or restarts.paused(draft)
+        prepared = _ensure_copy_prepared(draft, pod, last=last) or restarts.paused(draft)
         return prepared or restart_broker(draft, pod, stateful_set)
     stateful_set, pod = roll.pending[0]
     if stateful_set in originals.lost(draft) and not draft.status.phase.reversible:
@@ -162,11 +173,13 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
     return (
         restarts.finish_hold(draft)
         or _other_image(draft)
+        or stopping.wait_before_restart(draft)
         or templates.ensure_looked_at(draft, stateful_set)
         or gates.restart_gate(draft)
         or _ensure_mode_can_begin(draft)
-        or _ensure_copy_prepared(draft, last=last)
+        or _ensure_copy_prepared(draft, pod, last=last)
         or restarts.paused(draft)
+        or reaching.wait_before_restart(draft)
         or shared_settings.wait_before_restart(draft, draft.status.broker_ids[pod.name])
         or comparing.ensure_recorded(draft, pod, mode)
         or restart_broker(draft, pod, stateful_set)
@@ -251,6 +264,8 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
         draft.update(operation=None)
         return None
 
+    operation = stopping.note_end(draft, operation, pod)
+
     def may_stop(step: StepContext) -> list[str]:
         return templates.blockers(step, stateful_set) or gates.restart_blockers(step)
 
@@ -276,6 +291,7 @@ def _follow_return(draft: Draft, operation: Operation, stateful_set: StatefulSet
 def _conclude_restart(draft: Draft, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> None:
     """Record the end of a broker's restart, and hold the next one while JVMs cache the broker's old address."""
     mode = BrokerMode.of(stateful_set.configuration)
+    stopping.note_killed(draft, operation, stateful_set, pod)
     if draft.status.phase is not Phase.ROLLING_BACK:
         comparing.begin_comparison(draft, operation.node_id, pod, mode)
     restarts.note_restart(draft, operation)
@@ -357,14 +373,19 @@ def _ensure_copy_verified(draft: Draft) -> Wait | None:
     return verifying.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)
 
 
-def _ensure_copy_prepared(draft: Draft, *, last: bool) -> Wait | None:
-    """Return None once what Kafka will copy is sound, kept and watched.
+def _ensure_copy_may_begin(draft: Draft, pod: PodState) -> Wait | None:
+    """Return None once the controllers reach all brokers but the one that restarts, and the tree is sound."""
+    return reaching.wait_before_restart(draft, draft.status.broker_ids[pod.name]) or _ensure_copy_verified(draft)
+
+
+def _ensure_copy_prepared(draft: Draft, pod: PodState, *, last: bool) -> Wait | None:
+    """Return None once what Kafka will copy is sound, kept and watched, and the controllers reach the brokers.
 
     The copy starts when the last broker registers.
     """
     if not last:
         return None
-    waiting = _ensure_copy_verified(draft)
+    waiting = _ensure_copy_may_begin(draft, pod)
     if waiting is not None or draft.status.phase is not Phase.TAKING_OVER:
         return waiting
     return verifying.ensure_tree_watched(draft)

@@ -26,7 +26,7 @@ from kraftbridge.models.status import FindingStatus, finding, first, some, with_
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.observed import read_sets
-from kraftbridge.phases.preflight import channel, disks, dry_start, dynamic_settings, others, rehearsal
+from kraftbridge.phases.preflight import channel, disks, dry_start, dynamic_settings, others, paths, rehearsal
 from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
 
@@ -71,6 +71,11 @@ def redundancy_findings(spec: MigrationSpec, redundancy: TopicRedundancy) -> tup
 def rehearsal_findings(step: StepContext) -> tuple[FindingStatus, ...]:
     """Return what the last rehearsal found; asked again before the first broker restarts."""
     return tuple(_accepting(step.spec, rehearsal.findings(step)))
+
+
+def path_findings(step: StepContext) -> tuple[FindingStatus, ...]:
+    """Return what closes the ways from the controllers to the brokers; asked before each restart up to the copy."""
+    return tuple(_accepting(step.spec, paths.findings(step)))
 
 
 def dry_start_findings(step: StepContext) -> tuple[FindingStatus, ...]:

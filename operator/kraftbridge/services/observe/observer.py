@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from kraftbridge.builders import hand_over, names
 from kraftbridge.builders.broker_overlays import BrokerFacts
-from kraftbridge.builders.controllers import KAFKA_CONTAINER
+from kraftbridge.builders.controllers import KAFKA_CONTAINER, controller_settings
 from kraftbridge.builders.controllers import configuration as controllers_configuration
 from kraftbridge.builders.rehearsal import fingerprint as rehearsed_fingerprint
 from kraftbridge.config import Settings
@@ -33,13 +33,15 @@ from kraftbridge.models.observation import (
     FeatureAnswer,
     NodeFeatures,
     Observation,
+    Paths,
     RecordedOriginal,
     RehearsalState,
     StatefulSetState,
     TopicRedundancy,
     Unobserved,
+    ZooKeeperState,
 )
-from kraftbridge.models.phase import Part, Phase
+from kraftbridge.models.phase import ControllerMode, Part, Phase
 from kraftbridge.models.rehearsal import RehearsedSettings
 from kraftbridge.models.spec import BrokersSpec, MigrationSpec, Runner
 from kraftbridge.models.status import (
@@ -68,7 +70,7 @@ from kraftbridge.services.dry_starts import DryStarter
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.metrics import OBSERVATION_ERRORS
-from kraftbridge.services.observe import belongings, runs, workloads
+from kraftbridge.services.observe import belongings, paths, runs, workloads
 from kraftbridge.services.observe.behind import zookeeper_behind
 from kraftbridge.services.observe.pod_refusals import PodRefusals
 from kraftbridge.services.observe.runs import running_rehearsal
@@ -96,6 +98,7 @@ FEATURES_EVERY_SECONDS = 3.0
 METRICS_TIMEOUT_SECONDS = 2.0
 BELONGINGS_EVERY_SECONDS = 5.0
 PRESENTED_EVERY_SECONDS = 5.0
+PATHS_EVERY_SECONDS = 10.0
 
 
 _NO_TIME = Unobserved("clock of the API server", "no answer of it has told the time yet")
@@ -143,6 +146,8 @@ class Memory:
     behind: ZooKeeperBehind | None = None
     presented: dict[str, Answer[PresentedCertificate | Unobserved]] = field(default_factory=dict)
     """What each process of a controller presents."""
+    paths: Answer[Paths] | None = None
+    """For phase, processes of the controllers, and addresses: what the controllers' pods reach."""
     belongings: Answer[tuple[tuple[str, ...], dict[int, str]]] | None = None
     """For name and mode of the controllers: their missing objects, and their claims."""
 
@@ -154,6 +159,13 @@ class Memory:
         self.survey = None
         self.dry_start = None
         self.rehearsed = None
+
+    def forget_unasked(self, parts: frozenset[Part]) -> None:
+        """Forget what is not asked for now: a node is away, or the migration rests, and the next step decides anew."""
+        if Part.SURVEY not in parts:
+            self.survey = None
+        if Part.PATHS not in parts:
+            self.paths = None
 
 
 class Observer:
@@ -193,8 +205,7 @@ class Observer:
         spec = with_channel(migration.spec, status)
         migration = replace(migration, spec=spec)
         memory.use_channel(described(spec.brokers))
-        if Part.SURVEY not in parts:
-            memory.survey = None  # a node was away, or the migration rested: what comes next is decided on a new one
+        memory.forget_unasked(parts)
 
         def look(part: Part, source: str, read: Callable[..., T], *args: Any) -> Future[T | Unobserved] | None:
             return self._later(source, read, *args) if part in parts else None
@@ -231,8 +242,10 @@ class Observer:
         record = look(Part.BROKER_RECORD, "record of the broker", self._record, identity, status, memory)
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
         workload = self._result(controllers)
+        znodes = self._result(zookeeper)
         observed_sets = tuple(self._result(s) for s in sets)
         clues = look(Part.CLUES, "logs", self._logs.clues, migration, observed_sets, workload)
+        ways = look(Part.PATHS, "paths", self._paths, migration, workload, znodes, clients, memory)
         started = look(Part.START_LOG, "log", self._logs.start, migration, observed_sets)
         kept = look(Part.KEPT_COPY, "kept copy", self._kept_copy, identity, status)
         behind = look(Part.BEHIND, "brokers and ZooKeeper", self._behind, clients, memory, now)
@@ -253,7 +266,7 @@ class Observer:
             at=now,
             stateful_sets=observed_sets,
             controllers=workload,
-            zookeeper=self._result(zookeeper),
+            zookeeper=znodes,
             quorum=self._result(quorum),
             metrics=metrics,
             cluster=self._result(cluster),
@@ -286,6 +299,7 @@ class Observer:
             if Part.PRESENTED in parts
             else NOT_NEEDED,
             server_time=self._kubernetes.server_time() or _NO_TIME if Part.SERVER_TIME in parts else NOT_NEEDED,
+            paths=self._result(ways),
             outcomes=memory.outcomes,
         )
 
@@ -473,6 +487,33 @@ class Observer:
                 known[process] = Answer(answer)
         memory.presented = known
         return {running[process].ordinal: answer.value for process, answer in known.items()}
+
+    def _paths(
+        self,
+        migration: Migration,
+        workload: ControllersWorkload | Unobserved,
+        zookeeper: ZooKeeperState | Unobserved,
+        clients: ClusterClients,
+        memory: Memory,
+    ) -> Paths:
+        """Return what the controllers' pods reach of the brokers, at most `PATHS_EVERY_SECONDS` old."""
+        if isinstance(workload, Unobserved):
+            raise ObservationError(workload.source, workload.reason)
+        if isinstance(zookeeper, Unobserved):
+            raise ObservationError(zookeeper.source, zookeeper.reason)
+        own = workload.stateful_set
+        pods = () if own is None else tuple(pod for pod in own.pods if not pod.deleting)
+        status = migration.status
+        asked = (status.phase, tuple(pod.process for pod in pods), zookeeper.brokers)
+        answer = memory.paths
+        if answer is None or not answer.holds(PATHS_EVERY_SECONDS, asked):
+            settings = controller_settings(
+                rendered_spec(migration.spec, status), self._facts.controllers(migration), ControllerMode.MIGRATION
+            )
+            read_at = time.monotonic()
+            tried = paths.tried(self._kubernetes, migration, clients, pods, paths.Brokers(zookeeper.brokers, settings))
+            memory.paths = answer = Answer(tried, asked, read_at)
+        return answer.value
 
     def _record(self, identity: Identity, status: MigrationStatus, memory: Memory) -> BrokerRecord | None:
         """Return what is on record of a broker; the actuator forgets it when it writes another one."""

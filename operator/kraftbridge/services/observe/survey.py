@@ -172,7 +172,7 @@ _ALWAYS: Final[dict[tuple[str, str, str], tuple[str, ...]]] = {
     ("", "serviceaccounts", ""): ("get",),
     ("", "persistentvolumeclaims", ""): ("get", "list", "create"),
     ("policy", "poddisruptionbudgets", ""): (*_APPLY, "list"),
-    ("networking.k8s.io", "networkpolicies", ""): _APPLY,
+    ("networking.k8s.io", "networkpolicies", ""): (*_APPLY, "list"),
     ("coordination.k8s.io", "leases", ""): ("get", "create", "patch", "delete"),
     ("", "events", ""): ("list",),
     ("events.k8s.io", "events", ""): ("create",),
@@ -551,7 +551,7 @@ class Surveyor:
             if stateful_set is None:
                 continue
             labels = section(stateful_set, "spec", "template", "metadata", "labels")
-            selecting = [budget for budget in listed if _selects(budget["spec"].get("selector"), labels)]
+            selecting = [budget for budget in listed if selects(budget["spec"].get("selector"), labels)]
             budgets += [_budget(budget, ref.name) for budget in selecting]
         return tuple(budgets)
 
@@ -567,7 +567,7 @@ class Surveyor:
             stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, ref.name)
             if stateful_set is not None:
                 selectors[f"StatefulSet/{ref.name}"] = stateful_set["spec"].get("selector")
-        return tuple(name for name, s in selectors.items() if _selects(s, labels) and not _selects(s, ours))
+        return tuple(name for name, s in selectors.items() if selects(s, labels) and not selects(s, ours))
 
     def _writers(self, namespace: str, spec: MigrationSpec) -> dict[str, tuple[str, ...]]:
         writers = {}
@@ -664,7 +664,7 @@ def _room(node: Object, used: Mapping[str, int]) -> Room:
     )
 
 
-def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
     """Return whether a label selector matches.
 
     An empty selector of a PodDisruptionBudget (``policy/v1``) matches every pod, a missing one none.

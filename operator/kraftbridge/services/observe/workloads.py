@@ -102,7 +102,20 @@ def pod_state(pod: Object) -> PodState:
         trouble=pod_trouble(pod),
         running_since=_running_since(entries(status, "containerStatuses")),
         images=_images(status),
+        created_at=_moment(metadata.get("creationTimestamp")),
+        kill_due_at=_moment(metadata.get("deletionTimestamp")),
+        grace_seconds=metadata.get("deletionGracePeriodSeconds"),
+        exits=_exits(entries(status, "containerStatuses")),
     )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _exits(containers: Sequence[Object]) -> frozenset[tuple[str, int, str]]:
+    ended = ((container["name"], section(container, "state", "terminated")) for container in containers)
+    return frozenset((name, end["exitCode"], end.get("reason") or "") for name, end in ended if "exitCode" in end)
 
 
 def _ready_since(status: Object) -> datetime | None:

@@ -1,0 +1,108 @@
+"""How a broker ended when it was restarted: by itself, or because the kubelet killed it. Pure.
+
+A broker that gets SIGTERM moves its leaderships, closes its logs and leaves the mark of a clean shutdown
+(``KafkaServer.shutdown``, ``LogManager.shutdown``). One that does not is killed with SIGKILL after its grace period
+(Kubernetes, "Pod Lifecycle"): clients see it vanish, and it recovers its logs at its start.
+
+What shows it: exit code 137 (128 + SIGKILL) of Kafka's container, as long as the old pod is there. An end that nobody
+saw is judged by the API server's clock: the StatefulSet's controller creates the next pod once the old one is gone, and
+that one had until its ``deletionTimestamp``. A pod with another container that does not end has all of this time, too,
+so what is known of Kafka's container comes first.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from kraftbridge.models.catalogue import Code
+from kraftbridge.models.conditions import Reason
+from kraftbridge.models.observation import PodState, StatefulSetState
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.status import KilledBroker, Operation, WaitKind, finding
+from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+
+SIGKILLED: Final = 137
+OUT_OF_MEMORY: Final = "OOMKilled"
+
+
+def note_end(draft: Draft, operation: Operation, pod: PodState) -> Operation:
+    """Record what is seen of the end of the pod that a restart replaces; return the record."""
+    if pod.uid != operation.pod_uid or pod.kill_due_at is None:
+        return operation
+    found: dict[str, object] = {"kill_due_at": pod.kill_due_at, "grace_seconds": pod.grace_seconds}
+    ended = {name: (code, reason) for name, code, reason in pod.exits}
+    container = draft.spec.brokers.container
+    if container in ended:
+        code, reason = ended[container]
+        found |= {"exit_code": code, "exit_reason": reason}
+    noted = operation.model_copy(update=found)
+    if noted != operation:
+        draft.update(operation=noted)
+    return noted
+
+
+def note_killed(draft: Draft, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> None:
+    """Record that the broker which has restarted was killed; one that ended by itself changes nothing."""
+    due_at = operation.kill_due_at
+    how = _how(operation, pod)
+    if not how or due_at is None:
+        return
+    grace_seconds = operation.grace_seconds or 0
+    gone_at = pod.created_at or due_at
+    draft.update(
+        killed_broker=KilledBroker(
+            node_id=operation.node_id,
+            pod=operation.pod,
+            stateful_set=stateful_set.name,
+            attempt=draft.status.attempt,
+            killed_at=gone_at,
+            seconds=max(0, int((gone_at - due_at + timedelta(seconds=grace_seconds)).total_seconds())),
+            grace_seconds=grace_seconds,
+            reason=how,
+        )
+    )
+
+
+def _how(operation: Operation, pod: PodState) -> str:
+    """Return what shows that the old Kafka was killed; empty if it ended by itself or was down, or is not known."""
+    due_at = operation.kill_due_at
+    if not operation.serving or due_at is None:
+        return ""
+    whole = pod.created_at is not None and pod.created_at >= due_at
+    grace = f"{operation.grace_seconds} s" if operation.grace_seconds else "its whole time"
+    if operation.exit_reason == OUT_OF_MEMORY:
+        return "its container was killed because it reached its memory limit while it ended"
+    if operation.exit_code == SIGKILLED and whole:
+        return f"it ran on for {grace}, and the kubelet killed it (exit code {SIGKILLED})"
+    if operation.exit_code == SIGKILLED:
+        return f"its container was killed before its {grace} were over (exit code {SIGKILLED})"
+    if operation.exit_code is None and whole:
+        return f"its pod was there for all of the {grace} that it had to end"
+    return ""
+
+
+def wait_before_restart(step: StepContext) -> Wait | None:
+    """Return the wait after a broker was killed, until the user accepts it or gives the brokers more time.
+
+    A rollback goes on: nothing else brings the brokers back.
+    """
+    killed = step.status.killed_broker
+    if killed is None or killed.attempt != step.status.attempt or step.status.phase is Phase.ROLLING_BACK:
+        return None
+    took_all = killed.seconds >= killed.grace_seconds
+    if took_all and step.spec.strategy.termination_grace_seconds > killed.grace_seconds:
+        return None
+    found = finding(
+        Code.BROKER_KILLED,
+        f"StatefulSet/{killed.stateful_set}",
+        broker=killed.node_id,
+        pod=killed.pod,
+        at=f"{killed.killed_at:%Y-%m-%d %H:%M:%S} UTC, after {killed.seconds} s",
+        how=killed.reason,
+        seconds=killed.grace_seconds,
+    )
+    if step.spec.preflight.accepts(found.code, found.object):
+        return None
+    message = f"{found.code} on {found.object}: {found.reason}. {found.fix}"
+    return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
