@@ -287,11 +287,10 @@ def _controllers_start(step: StepContext) -> Wait | None:
     blockers = gates.controllers_running_blockers(step, ControllerMode.MIGRATION)
     if not blockers:
         return None
-    pod, trouble = gates.controller_in_trouble(step)
-    if not pod:
+    pod = gates.controller_in_trouble(step)
+    if pod is None or pod.problem is None:
         return Wait(blockers[0])
-    passing = "CrashLoop" in trouble or "Unschedulable" in trouble
-    return Wait(f"pod {pod}: {trouble}", stalled=bool(trouble) and not passing)
+    return Wait(f"pod {pod.name}: {pod.trouble}", stalled=not pod.problem.may_pass)
 
 
 def _quorum_forms(step: StepContext) -> Wait | None:

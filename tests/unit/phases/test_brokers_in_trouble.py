@@ -20,6 +20,7 @@ from tests.unit.phases.test_rolling import broker_pod, on_the_users_template, wi
 
 from kraftbridge.models.observation import StatefulSetState
 from kraftbridge.models.phase import BrokerMode, Phase, ZkMigrationState
+from kraftbridge.models.pod_problem import LOST_NODE, UNSCHEDULABLE, WAITS, PodProblem
 from kraftbridge.models.status import WatchedStart
 from kraftbridge.phases.draft import StepContext
 from kraftbridge.phases.nodes.brokers import LOST_AFTER, REMEDIES, Remedy, Trouble, trouble_of
@@ -90,3 +91,9 @@ def test_the_docs_hold_the_table() -> None:
     text = DOCS.read_text()
     for trouble, (of_outdated, of_wanted) in REMEDIES.items():
         assert f"| {trouble} | {of_outdated} | {of_wanted} |" in text
+
+
+def test_the_docs_say_what_ends_each_problem_of_a_pod() -> None:
+    text = DOCS.read_text()
+    assert all(f"| {problem} |" in text for problem in PodProblem)
+    assert all(f"`{reason}`" in text for reason in (*WAITS, UNSCHEDULABLE, LOST_NODE))

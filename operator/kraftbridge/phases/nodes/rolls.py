@@ -724,9 +724,9 @@ def _follow_voter(
 
 
 def _voter_deadline(operation: Operation, stateful_set: StatefulSetState) -> timedelta:
-    troubles = [pod.trouble for pod in stateful_set.pods if pod.name == operation.pod]
-    crashing = any("CrashLoopBackOff" in trouble for trouble in troubles)
-    return CRASHING_DEADLINE if crashing else VOTER_DEADLINE
+    problems = (pod.problem for pod in stateful_set.pods if pod.name == operation.pod)
+    crashes = any(problem.repeats for problem in problems if problem is not None)
+    return CRASHING_DEADLINE if crashes else VOTER_DEADLINE
 
 
 def _wait_failed(change: ControllersChange) -> Wait:
