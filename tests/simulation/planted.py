@@ -43,7 +43,7 @@ from kraftbridge.phases import (
     verifying,
 )
 from kraftbridge.phases.draft import Draft, StepContext, Wait
-from kraftbridge.phases.nodes import deadlines, rolls, sights, stopping, templates
+from kraftbridge.phases.nodes import converging, deadlines, rolls, sights, stopping, templates
 from kraftbridge.phases.preflight import channel, rehearsal
 
 _record_ways_out = lost_quorum._record_ways_out
@@ -233,6 +233,14 @@ def _any_phase_will_do(_step: StepContext) -> list[str]:
     return []
 
 
+_LACK_OF_PODS = converging._lack_of_pods
+
+
+def _all_paces_are_one(step: StepContext, _pace: converging.Pace, *pods: Any) -> converging.Lack | None:
+    """Restart all controllers at once, whatever they are restarted for."""
+    return _LACK_OF_PODS(step, converging.Pace.ALL, *pods)
+
+
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
@@ -266,6 +274,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "walled": (reaching, "wait_before_restart", _every_path_is_open),
     "merciless": (stopping, "wait_before_restart", _a_killed_broker_is_one_that_ended),
     "ageless": (presented, "expired", _no_certificate_ends),
+    "crowding": (converging, "_lack_of_pods", _all_paces_are_one),
     "hasty": (expired, "_phase_hindrances", _any_phase_will_do),
     "unkept": (healing, "_archived", _nothing_is_kept),
 }

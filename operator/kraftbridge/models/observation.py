@@ -23,6 +23,7 @@ from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.issued import IssuedListener, IssuedSecret, PresentedCertificate
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import ZkMigrationState
+from kraftbridge.models.pod_problem import PodProblem, problem_of
 from kraftbridge.models.rehearsal import RehearsalResult
 from kraftbridge.models.report import VerdictSummary
 from kraftbridge.models.status import ChangedField, GuardedStatefulSet, KeptCopy, SeenSecret, ZooKeeperBehind
@@ -179,10 +180,16 @@ class PodState:
         return self.uid if self.running_since is None else f"{self.uid} {self.running_since:%Y-%m-%dT%H:%M:%SZ}"
 
     @property
+    def problem(self) -> PodProblem | None:
+        """What keeps it from running, None if Kubernetes reports nothing."""
+        return problem_of(self.trouble)
+
+    @property
     def down(self) -> str:
         """Why the pod cannot be counted on, ``""`` when it is Ready and stays."""
         if self.deleting:
-            return f"pod {self.name} is stopping"
+            lost = f": {self.trouble}" if self.problem is PodProblem.NODE_LOST else ""
+            return f"pod {self.name} is stopping{lost}"
         if self.ready:
             return ""
         if self.trouble:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Reason
-from kraftbridge.models.decision import ApplyControllers, EventReason, EventType
+from kraftbridge.models.decision import EventReason, EventType
 from kraftbridge.models.observation import ControllerMetrics, ControllersWorkload, StatefulSetState, Unobserved
 from kraftbridge.models.phase import ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.status import ControllersStatus, MigrationStatus, WaitKind, finding
 from kraftbridge.phases import gates, history
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
-from kraftbridge.phases.nodes import brokers
+from kraftbridge.phases.nodes import brokers, converging
 from kraftbridge.phases.observed import because
 
 
@@ -50,12 +50,12 @@ def restore(draft: Draft) -> Wait | None:
     if workload.stateful_set is not None:
         if workload.missing:
             _note_loss(draft, ", ".join(workload.missing))
-            draft.act(ApplyControllers(mode, format_allowed=False, only=workload.missing))
+            converging.configure_controllers(draft, mode=mode, only=workload.missing)
         elif workload.format_allowed is not False and not _awaits_format(controllers, workload):
             if workload.format_allowed is None:
                 # The list of what is missing is some seconds old; the ConfigMap itself was read in this step.
                 _note_loss(draft, f"the ConfigMap of StatefulSet {controllers.name}")
-            draft.act(ApplyControllers(mode, format_allowed=False))
+            converging.configure_controllers(draft, mode=mode)
         return None
     if does_without(draft):
         return None
@@ -67,7 +67,7 @@ def restore(draft: Draft) -> Wait | None:
         message = f"{claims.reason}. {claims.fix}"
         return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
     _note_loss(draft, name)
-    draft.act(ApplyControllers(mode, format_allowed=False))
+    converging.configure_controllers(draft, mode=mode)
     return Wait(f"{name} was deleted; it is being created again over its volumes{because(draft.failure())}")
 
 

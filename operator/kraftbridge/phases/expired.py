@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Final
 
 from kraftbridge.models.conditions import Reason
-from kraftbridge.models.decision import AT_ONCE_SECONDS, ApplyControllers, EventReason, EventType
+from kraftbridge.models.decision import EventReason, EventType
 from kraftbridge.models.issued import IssuedListener, IssuedSecret
 from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
 from kraftbridge.models.phase import ControllerMode, Phase
@@ -22,7 +22,8 @@ from kraftbridge.models.status import ControllersStatus, MigrationStatus, Operat
 from kraftbridge.outside.shell import command
 from kraftbridge.phases import belongings, gates, healing, history, observed, presented
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
-from kraftbridge.phases.nodes import restarts, rolls
+from kraftbridge.phases.nodes import converging, rolls
+from kraftbridge.phases.nodes.converging import Pace
 
 DEADLINE: Final = timedelta(minutes=10)
 """For controllers that restarted all at once to elect a leader."""
@@ -235,7 +236,8 @@ def _follow(draft: Draft, current: QuorumRestart) -> Wait | None:
             return waiting
         current = current.model_copy(update={"restarted_at": draft.now})
         draft.update(quorum_restart=current)
-    waiting_for = _restart_recorded(draft, current) or _missing(draft)
+    lack = converging.reconcile_controllers(draft, Pace.ALL, restarting=current.pods)
+    waiting_for = f"{lack.words}{observed.because(draft.failure())}" if lack is not None else _missing(draft)
     if not waiting_for:
         return _finish(draft, current)
     message = f"all controllers restart, since their certificate had ended: {waiting_for}"
@@ -266,21 +268,12 @@ def _restore_template(draft: Draft) -> Wait | None:
         draft.update(controllers=controllers)
     elif change is not None or not stateful_set.drift:
         return None
-    draft.act(ApplyControllers(controllers.mode, format_allowed=False))
+    converging.configure_controllers(draft)
     return Wait("the controllers get their former configuration before all of them restart")
-
-
-def _restart_recorded(draft: Draft, current: QuorumRestart) -> str:
-    """Replace the recorded pods that are still there; return what that waits for."""
-    left = [pod for pod in observed.controllers_pods(draft) if current.pods.get(str(pod.ordinal)) == pod.uid]
-    restarts.restart_controllers(draft, left, AT_ONCE_SECONDS)
-    return f"{', '.join(pod.name for pod in left)} stops{observed.because(draft.failure())}" if left else ""
 
 
 def _missing(step: StepContext) -> str:
     """Return what the restarted quorum lacks, ``""`` once it is whole."""
-    if isinstance(step.observation.controllers, Unobserved):
-        return str(step.observation.controllers)
     blockers = [*observed.down(observed.controllers_pods(step)), *gates.quorum_blockers(step)]
     return blockers[0] if blockers else ""
 

@@ -53,7 +53,8 @@ from kraftbridge.phases.draft import (
     reached,
     soak,
 )
-from kraftbridge.phases.nodes import brokers, controllers, restarts, rolls, templates
+from kraftbridge.phases.nodes import controllers, converging, restarts, rolls, templates
+from kraftbridge.phases.nodes.converging import Pace
 from kraftbridge.phases.nodes.rolls import reconcile_nodes
 from kraftbridge.phases.preflight import channel, dry_start
 from kraftbridge.phases.preflight import findings as preflight
@@ -259,10 +260,9 @@ def _record_findings(draft: Draft, found: tuple[FindingStatus, ...]) -> None:
 
 def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
     """Apply the controllers, wait for a stable quorum that is ready to migrate, and verify the ZooKeeper tree."""
-    controllers.keep_controllers(draft, ControllerMode.MIGRATION)
     if draft.status.controllers is not None and draft.status.controllers.format_allowed:
-        # Replace first: the controller whose restart is followed below may be the one that cannot start as configured.
-        controllers.replace_outdated_controllers(draft)
+        # First: the controller whose restart is followed below may be the one that cannot start as configured.
+        converging.reconcile_controllers(draft, Pace.ALL)
     return (
         rolls.roll_changed_controllers(draft)
         or controllers.finish_controller_restart(draft, ControllerMode.MIGRATION)
@@ -289,11 +289,10 @@ def _controllers_start(step: StepContext) -> Wait | None:
     blockers = gates.controllers_running_blockers(step, ControllerMode.MIGRATION)
     if not blockers:
         return None
-    pod, trouble = gates.controller_in_trouble(step)
-    if not pod:
+    pod = gates.controller_in_trouble(step)
+    if pod is None or pod.problem is None:
         return Wait(blockers[0])
-    passing = "CrashLoop" in trouble or "Unschedulable" in trouble
-    return Wait(f"pod {pod}: {trouble}", stalled=bool(trouble) and not passing)
+    return Wait(f"pod {pod.name}: {pod.trouble}", stalled=not pod.problem.may_pass)
 
 
 def _quorum_forms(step: StepContext) -> Wait | None:
@@ -483,7 +482,7 @@ def run_finalizing_phase(draft: Draft) -> Outcome:
     The first active controller without ``zookeeper.metadata.migration.enable`` writes the end of the migration
     to the log (KIP-866).
     """
-    controllers.keep_controllers(draft, ControllerMode.FINAL)
+    converging.record_mode(draft, ControllerMode.FINAL)
     rolls.reassert_brokers(draft, BrokerMode.KRAFT)
     return (
         rolls.reconcile_controllers_in_trouble(draft)
@@ -509,24 +508,14 @@ def _reassert_templates(draft: Draft) -> Wait | None:
 
 def _restart_controllers(draft: Draft) -> Wait | None:
     """Restart the controllers that do not run the final configuration yet."""
-    workload = draft.observation.controllers
-    if isinstance(workload, Unobserved):
-        return Wait(str(workload))
-    stateful_set = workload.stateful_set
-    if stateful_set is None:
-        return Wait("the controllers' StatefulSet does not exist; Finalizing needs it")
-    if not stateful_set.configuration.startswith(f"{ControllerMode.FINAL}-") or not stateful_set.observed:
-        return Wait("the final configuration of the controllers is being applied")
-    outdated = [pod for pod in stateful_set.pods if brokers.is_outdated(stateful_set, pod)]
-    if not outdated:
-        return None
-    active = draft.observation.active_controller
-    active_id = None if active is None else active.node_id
-    next_pod = min(outdated, key=lambda pod: (pod.ordinal == active_id, pod.ordinal))
+    lack = converging.reconcile_controllers(draft, Pace.NEXT)
+    if lack is None or lack.serving is None:
+        return None if lack is None else Wait(lack.words)
     return (
         _closed(draft, "before the next controller restarts: ", gates.quorum_blockers, gates.cluster_blockers)
+        or certificates.roll_blocker(draft)
         or restarts.paused(draft)
-        or controllers.restart_controller(draft, next_pod)
+        or controllers.restart_controller(draft, lack.serving)
     )
 
 

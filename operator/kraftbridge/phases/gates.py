@@ -5,6 +5,7 @@ A blocker is text for the status message. A part of the observation that is unkn
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -23,10 +24,8 @@ from kraftbridge.models.observation import (
     meaning_of,
 )
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, ZkMigrationState
-from kraftbridge.models.status import (
-    MigrationStatus,
-    WaitKind,
-)
+from kraftbridge.models.pod_problem import PodProblem
+from kraftbridge.models.status import MigrationStatus, WaitKind
 from kraftbridge.phases import presented
 from kraftbridge.phases.draft import StepContext, Wait
 from kraftbridge.phases.observed import (
@@ -262,13 +261,9 @@ def _voter_problem(node_id: int, pod: PodState | None, configuration: str | None
     return f"pod {pod.name} does not run configuration {configuration} yet"
 
 
-def controller_in_trouble(step: StepContext) -> tuple[str, str]:
-    """Return the name of the first controller's pod that cannot run, and the reason.
-
-    Two empty strings when all can run.
-    """
-    troubled = (pod for pod in controllers_pods(step) if pod.trouble and not pod.ready)
-    return next(((pod.name, pod.trouble) for pod in troubled), ("", ""))
+def controller_in_trouble(step: StepContext) -> PodState | None:
+    """Return the first controller's pod that cannot run, None when all can run."""
+    return next((pod for pod in controllers_pods(step) if pod.trouble and not pod.ready), None)
 
 
 def _controller_trouble(step: StepContext, node_id: int) -> str:
@@ -476,13 +471,20 @@ def explained(step: StepContext, waiting: Wait) -> Wait:
     After a while also with the meaning and fix of log lines.
     """
     message = waiting.message
-    pod, trouble = controller_in_trouble(step)
-    if pod and pod not in message:
-        message = f"{message}. Down: pod {pod}: {trouble}"
-    message = ". ".join((message, *_refused_pods(step), *_words_of_logs(step, waiting.kind)))
+    pod = controller_in_trouble(step)
+    if pod is not None and pod.name not in message:
+        message = f"{message}. Down: pod {pod.name}: {pod.trouble}"
+    message = ". ".join((message, *_advice(step, message), *_refused_pods(step), *_words_of_logs(step, waiting.kind)))
     if message != waiting.message:
         return replace(waiting, message=message)
     return waiting
+
+
+def _advice(step: StepContext, message: str) -> list[str]:
+    """Return what ends the problems of the pods that a message names."""
+    pods = (*controllers_pods(step), *(pod for _, pod in brokers_of(step)))
+    troubled = [pod for pod in pods if not pod.ready and re.search(rf"{re.escape(pod.name)}(?![\w-])", message)]
+    return list(dict.fromkeys(str(pod.problem) for pod in troubled if pod.problem is not None))
 
 
 def _words_of_logs(step: StepContext, kind: WaitKind) -> list[str]:
@@ -502,8 +504,7 @@ def _refused_pods(step: StepContext) -> Iterator[str]:
     for stateful_set in step.observation.seen_sets:
         if stateful_set.pods_refused:
             yield (
-                f"StatefulSet {stateful_set.name} lacks a pod: {stateful_set.pods_refused}. "
-                "Change the quota, policy or webhook that refuses it; its controller tries again by itself"
+                f"StatefulSet {stateful_set.name} lacks a pod: {stateful_set.pods_refused}. {PodProblem.NOT_CREATED}"
             )
 
 

@@ -9,12 +9,10 @@ from datetime import timedelta
 
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import (
-    ApplyControllers,
     EventReason,
     EventType,
     HoldLease,
     ReleaseLease,
-    RestartPod,
 )
 from kraftbridge.models.observation import (
     LEASE_RENEWED_AFTER_SECONDS,
@@ -32,7 +30,7 @@ from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus, WaitKind
 from kraftbridge.phases import belongings, expired, history, lost_quorum, originals, rollback
 from kraftbridge.phases.draft import SLOW, Draft, Identity, Migration, StepContext, Wait
-from kraftbridge.phases.nodes import restarts
+from kraftbridge.phases.nodes import converging, restarts
 
 
 def enforce(draft: Draft) -> Wait | None:
@@ -187,7 +185,7 @@ def _restore_migration_flag(draft: Draft) -> Wait | None:
     lost = _lost_in_objects(stateful_set, workload)
     if lost:
         mode = status.mode if status.mode.migrates else ControllerMode.MIGRATION
-        draft.act(ApplyControllers(mode, status.format_allowed))
+        converging.configure_controllers(draft, mode=mode)
         return _raise_alarm(draft, f"{lost} lost the migration flag; it is being restored")
     flagless = _flagless(draft, stateful_set)
     if not flagless:
@@ -202,8 +200,7 @@ def _restore_migration_flag(draft: Draft) -> Wait | None:
         return _raise_alarm(
             draft, f"{words}; it is restarted once the other controllers are a majority ({others} are Ready)"
         )
-    if not pod.deleting:
-        draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, restarts.CONTROLLER_GRACE_SECONDS, ready=False))
+    restarts.restart_controllers(draft, [pod], restarts.CONTROLLER_GRACE_SECONDS)
     return _raise_alarm(draft, f"{words}; it is being restarted with the flag")
 
 

@@ -21,7 +21,7 @@ from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import Healing
 from kraftbridge.models.status import HealingKind, HealingStatus, OperationKind, VerificationStatus, healing_archive
-from kraftbridge.phases import gates, observed
+from kraftbridge.phases import certificates, gates, observed
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.nodes import controllers, restarts
 
@@ -232,7 +232,7 @@ def _fail_over(draft: Draft, current: HealingStatus) -> Wait:
         draft.update(healing=current.model_copy(update={"given_up_at": draft.now}))
         draft.tell(EventReason.STALLED, f"Healing {given_up}", EventType.WARNING)
         return _stalled(f"healing is {given_up}")
-    if (waiting := restarts.paused(draft)) is not None:
+    if (waiting := restarts.paused(draft) or certificates.roll_blocker(draft)) is not None:
         return waiting
     blockers = gates.quorum_blockers(draft)
     blockers = blockers or gates.controllers_running_blockers(draft, ControllerMode.MIGRATION, newest=False)

@@ -26,8 +26,6 @@ from typing import Final
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Reason, Status
 from kraftbridge.models.decision import (
-    AT_ONCE_SECONDS,
-    ApplyControllers,
     EventReason,
     EventType,
     RestartPod,
@@ -56,7 +54,8 @@ from kraftbridge.models.status import (
 )
 from kraftbridge.phases import belongings, history, keeping, observed, verifying
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
-from kraftbridge.phases.nodes import brokers
+from kraftbridge.phases.nodes import converging
+from kraftbridge.phases.nodes.converging import Pace
 from kraftbridge.phases.observed import because, broker_pods
 
 ASKED_FOR: Final = timedelta(minutes=10)
@@ -334,7 +333,7 @@ def _begin(draft: Draft, controllers: ControllersStatus, kept: KeptCopy) -> Wait
         controllers=controllers.model_copy(update={"rendered": rendered, "change": None}),
         operation=None,
     )
-    draft.act(ApplyControllers(controllers.mode, format_allowed=False))
+    converging.configure_controllers(draft)
     draft.tell(
         EventReason.CONTROLLERS_CHANGING, f"Restoring all controllers from the kept copy {kept.id}, at epoch {epoch}"
     )
@@ -375,18 +374,13 @@ def _take_next_step(draft: Draft, controllers: ControllersStatus, current: Resto
     if isinstance(workload, Unobserved):
         return str(workload)
     stateful_set = workload.stateful_set
-    if stateful_set is None or workload.missing or stateful_set.drift or not stateful_set.observed:
-        draft.act(ApplyControllers(controllers.mode, format_allowed=False))
-        return f"its objects are being applied{because(draft.failure())}"
-    outdated = [pod for pod in stateful_set.pods if brokers.is_outdated(stateful_set, pod)]
-    for pod in outdated:
-        if not pod.deleting:  # those that stop already are not asked again
-            draft.act(RestartPod(pod.name, pod.uid, pod.ordinal, AT_ONCE_SECONDS, ready=False))
-    if outdated:
-        return "all controllers restart"
-    for pod in stateful_set.pods:
-        if pod.down:
-            return pod.down
+    if stateful_set is None or workload.missing:
+        converging.configure_controllers(draft)
+        return f"their objects are being created again{because(draft.failure())}"
+    if (lack := converging.reconcile_controllers(draft, Pace.ALL)) is not None:
+        return f"{lack.words}{because(draft.failure())}"
+    if down := observed.down(stateful_set.pods):
+        return down[0]
     if len(stateful_set.pods) != len(controllers.node_ids):
         return f"{len(stateful_set.pods)} of {len(controllers.node_ids)} pods exist"
     if set(workload.claims or ()) != set(controllers.node_ids):

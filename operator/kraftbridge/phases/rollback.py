@@ -21,8 +21,6 @@ from datetime import timedelta
 
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import (
-    AT_ONCE_SECONDS,
-    ApplyControllers,
     EventReason,
     EventType,
     ReleaseStatefulSet,
@@ -52,8 +50,9 @@ from kraftbridge.models.status import (
 )
 from kraftbridge.phases import canary, gates, healing, history, lost_quorum, observed, originals, verifying
 from kraftbridge.phases.draft import SLOW, Draft, Enter, Outcome, StepContext, Wait
-from kraftbridge.phases.nodes import brokers, deadlines, restarts, rolls
+from kraftbridge.phases.nodes import brokers, converging, deadlines, restarts, rolls
 from kraftbridge.phases.nodes import controllers as controller_restarts
+from kraftbridge.phases.nodes.converging import Pace
 from kraftbridge.phases.nodes.deadlines import PastDeadline
 
 CONTROLLER_SETTLED_FOR = timedelta(seconds=5)
@@ -423,7 +422,7 @@ def _begin_isolation(draft: Draft, controllers: ControllersStatus) -> Wait:
         rollback=RollbackStatus(attempt=draft.status.attempt, isolated_at=draft.now, isolations_given_up=given_up),
         controllers=controllers.model_copy(update={"mode": ControllerMode.ISOLATED}),
     )
-    draft.act(ApplyControllers(ControllerMode.ISOLATED, controllers.format_allowed))
+    converging.configure_controllers(draft)
     return _soon("the controllers are being isolated from the brokers, so that nothing is added to the log")
 
 
@@ -438,8 +437,7 @@ def _follow_isolation(draft: Draft, controllers: ControllersStatus) -> Wait | No
             "they return to the brokers"
         )
         return _give_up_isolation(draft, controllers, words)
-    restarting = _restart_controllers_in(draft, controllers, ControllerMode.ISOLATED)
-    return restarting or _follow_mirroring(draft)
+    return _restart_isolated(draft, controllers) or _follow_mirroring(draft)
 
 
 def _follow_mirroring(draft: Draft) -> Wait | None:
@@ -505,30 +503,25 @@ def _end_isolation(draft: Draft, controllers: ControllersStatus) -> Wait | None:
     configurations = (stateful_set.configuration, *(pod.configuration for pod in stateful_set.pods))
     if not any(name.startswith(f"{ControllerMode.ISOLATED}-") for name in configurations):
         return None
-    return _restart_controllers_in(draft, controllers, controllers.mode)
+    return _restart_all_controllers(draft)
 
 
-def _restart_controllers_in(draft: Draft, controllers: ControllersStatus, mode: ControllerMode) -> Wait | None:
-    """Apply ``mode`` and restart all controllers at once, because voters on different ports make no quorum.
+def _restart_isolated(draft: Draft, controllers: ControllersStatus) -> Wait | None:
+    """Isolate all controllers; return None once a majority is Ready.
 
-    Return None once none runs another mode, and all are Ready.
-    In isolation the majority is enough: it holds every record that was ever committed (KIP-595).
+    It holds every record that was ever committed (KIP-595).
     """
-    stateful_set = observed.controllers_set(draft)
-    prefix = f"{mode}-"
-    if stateful_set is None:
-        return _soon(f"the controllers could not be observed: {draft.observation.controllers}")
-    if not stateful_set.configuration.startswith(prefix) or not stateful_set.observed:
-        draft.act(ApplyControllers(mode, controllers.format_allowed))
-        return _soon(f"the controllers' objects are being applied ({mode})")
-    others = [pod for pod in stateful_set.pods if not pod.configuration.startswith(prefix)]
-    restarts.restart_controllers(draft, others, AT_ONCE_SECONDS)
-    total = len(controllers.node_ids)
-    wanted = total // 2 + 1 if mode is ControllerMode.ISOLATED else total
-    ready = sum(pod.ready and not pod.deleting for pod in stateful_set.pods)
-    if others or ready < wanted:
-        return _soon(f"the controllers restart ({mode})")
+    if (waiting := _restart_all_controllers(draft)) is not None:
+        return waiting
+    ready = sum(not pod.down for pod in observed.controllers_pods(draft))
+    if ready <= len(controllers.node_ids) // 2:
+        return _soon("a majority of the isolated controllers is starting")
     return None
+
+
+def _restart_all_controllers(draft: Draft) -> Wait | None:
+    lack = converging.reconcile_controllers(draft, Pace.ALL)
+    return None if lack is None else _soon(lack.words)
 
 
 def _stop_now(draft: Draft, controllers: ControllersStatus) -> Wait:

@@ -6,12 +6,21 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.support.observations import NOW, Situation, open_gate, zookeeper
+from tests.support.observations import NOW, Situation, controllers_workload, open_gate, with_pods, zookeeper
 
 from kraftbridge.models.catalogue import CheckedBy, Code
 from kraftbridge.models.conditions import ConditionType, condition
-from kraftbridge.models.observation import PATTERNS, Clue, ControllersWorkload, Unobserved, clues_in, meaning_of
+from kraftbridge.models.observation import (
+    PATTERNS,
+    Clue,
+    ControllersWorkload,
+    StatefulSetState,
+    Unobserved,
+    clues_in,
+    meaning_of,
+)
 from kraftbridge.models.phase import Phase
+from kraftbridge.models.pod_problem import PodProblem
 from kraftbridge.models.status import Waiting, WaitKind
 from kraftbridge.phases.gates import is_slow
 
@@ -214,3 +223,39 @@ def test_a_controller_that_cannot_run_is_named_at_once_whoever_waits(phase: Phas
 def test_a_refused_connection_is_said_with_its_other_side(line: str, detail: str) -> None:
     (clue,) = clues_in(f"{line}\norg.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed")
     assert clue == Clue(Code.AUTHENTICATION_FAILED, detail)
+
+
+def test_what_ends_a_pods_problem_is_said_once_for_brokers_and_controllers() -> None:
+    fine = open_gate(Phase.DUAL_WRITE)
+    (item,) = fine.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    first, *others = item.pods
+    down = replace(first, ready=False, ready_since=None, trouble="ImagePullBackOff of container kafka: no such tag")
+    case = fine.observing(stateful_sets=(replace(item, pods=(down, *others)),))
+    message = case.decide().status.message
+    assert first.name in message
+    assert message.count(PodProblem.IMAGE) == 1
+    controllers = with_pods(
+        controllers_workload(), 3001, 3002, ready=False, ready_since=None, trouble="CrashLoopBackOff (OOMKilled)"
+    )
+    message = case.observing(controllers=controllers).decide().status.message
+    assert message.count(PodProblem.MEMORY) == 1
+
+
+@pytest.mark.parametrize(
+    ("trouble", "stalled"),
+    [
+        ("CrashLoopBackOff of container kafka: last exit code 1", "False"),
+        ("CrashLoopBackOff of container kafka: last exit code 137 (OOMKilled)", "True"),
+        ("Unschedulable: 0/3 nodes are available", "False"),
+        ("ImagePullBackOff of container kafka: no such tag", "True"),
+        ("NodeLost: node worker-2 does not answer", "False"),
+    ],
+)
+def test_before_the_quorum_exists_only_what_ends_by_itself_is_waited_for(trouble: str, stalled: str) -> None:
+    down = with_pods(controllers_workload(), 3001, ready=False, ready_since=None, trouble=trouble)
+    decision = open_gate(Phase.PROVISIONING_QUORUM).observing(controllers=down).decide()
+    found = condition(decision.status.conditions, ConditionType.STALLED)
+    assert found is not None
+    assert found.status == stalled
+    assert trouble in decision.status.message

@@ -216,6 +216,7 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
         ("amnesic", "not at rest", range(400)),
         ("ageless", "not at rest", ENDED_SEEDS),
         ("hasty", "all controllers restart", ENDED_SEEDS),
+        ("crowding", "is stopped while [", range(38, 200)),
         ("impatient", "while it recovers its logs", range(SLOW_STARTS, 400, 8)),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kraftbridge.models.pod_problem import PodProblem, problem_of
 from kraftbridge.services.observe.workloads import (
     environment_of,
     is_member,
@@ -155,3 +156,58 @@ def test_a_pod_that_ends_shows_when_it_is_killed_and_how_its_containers_ended() 
     assert state.grace_seconds == 300
     running = pod_state(pod(crashed_before))
     assert (running.kill_due_at, running.grace_seconds, running.exits) == (None, None, frozenset())
+
+
+CRASHING = "CrashLoopBackOff of container kafka: back-off, last exit code 1"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "problem"),
+    [
+        ("", None),
+        ("ImagePullBackOff of container kafka: Back-off pulling image", PodProblem.IMAGE),
+        ("ImagePullBackOff", PodProblem.IMAGE),
+        ("ErrImageNeverPull of container agent: ", PodProblem.IMAGE),
+        ("CreateContainerConfigError of container kafka: secret not found", PodProblem.CONFIGURATION),
+        (CRASHING, PodProblem.CRASHING),
+        ("CrashLoopBackOff: last exit 1", PodProblem.CRASHING),
+        (f"{CRASHING}37 (OOMKilled)", PodProblem.MEMORY),
+        (f"{CRASHING}: java.lang.OutOfMemoryError: Java heap space", PodProblem.MEMORY),
+        ("Unschedulable: 0/3 nodes are available", PodProblem.CAPACITY),
+        ("NodeLost: node worker-2 does not answer", PodProblem.NODE_LOST),
+        ("SchedulerError: no such volume", PodProblem.OTHER),
+    ],
+)
+def test_a_trouble_is_of_one_kind(trouble: str, problem: PodProblem | None) -> None:
+    assert problem_of(trouble) is problem
+
+
+def test_a_container_that_was_killed_for_its_memory_says_so() -> None:
+    killed = crashed("")
+    killed["lastState"]["terminated"] |= {"exitCode": 137, "reason": "OOMKilled"}
+    assert pod_state(pod(killed)).problem is PodProblem.MEMORY
+
+
+def readiness(**status: dict[str, str]) -> dict[str, Any]:
+    seen = pod()
+    seen["spec"] = {"nodeName": "worker-2"}
+    seen["status"]["conditions"] = [{"type": kind, **condition} for kind, condition in status.items()]
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("ready", "containers", "is_lost"),
+    [
+        ({"status": "False"}, {"status": "True"}, True),
+        ({"status": "False", "reason": "ReadinessGatesNotReady"}, {"status": "True"}, False),
+        ({"status": "False", "reason": "ContainersNotReady"}, {"status": "False"}, False),
+        ({"status": "True", "lastTransitionTime": "2026-11-20T17:00:02Z"}, {"status": "True"}, False),
+    ],
+    ids=["taken away", "a gate of its own", "not ready", "ready"],
+)
+def test_a_pod_whose_readiness_the_node_controller_took_is_on_a_lost_node(
+    ready: dict[str, str], containers: dict[str, str], *, is_lost: bool
+) -> None:
+    state = pod_state(readiness(Ready=ready, ContainersReady=containers))
+    assert (state.problem is PodProblem.NODE_LOST) is is_lost
+    assert ("worker-2" in state.down) is is_lost

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
+from typing import Final
 
 from kraftbridge.models.observation import PodState, QuorumState, StatefulSetState, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import BrokerMode
@@ -80,22 +83,92 @@ def is_outdated(stateful_set: StatefulSetState, pod: PodState) -> bool:
     return pod.configuration != stateful_set.configuration or pod.revision != stateful_set.update_revision
 
 
+class Trouble(StrEnum):
+    """What is wrong with a broker. `trouble_of` returns one of these, and `REMEDIES` says what follows."""
+
+    STOPPING = "its pod stops"
+    LOADING = "it loads its partitions"
+    LEFT_BEHIND = "it runs the user's own template while KRaft leads, so the quorum sends it no metadata"
+    STARTING = "its pod is not Ready, and began to run a moment ago"
+    DOWN = "its pod is not Ready"
+    JOINING = "its pod is Ready, and the broker is not back yet"
+    UNLISTED = "its pod has long been Ready, and no broker that answers lists it"
+    UNREGISTERED = "its pod has long been Ready, and the quorum lacks it"
+
+
+class Remedy(StrEnum):
+    """What the operator does about a broker in trouble, always while every other broker serves."""
+
+    WAIT = "nothing: it comes back by itself, or its message says who must act"
+    RESTART = "it is restarted: that can only help"
+    RESTART_UNLESS_IT_SERVES = "it is restarted if clients lose nothing by that: a pod that is not Ready may serve"
+    RESTART_ONCE = "it is restarted once, if its log shows that it does not load partitions"
+
+
+REMEDIES: Final[Mapping[Trouble, tuple[Remedy, Remedy]]] = {
+    Trouble.STOPPING: (Remedy.WAIT, Remedy.WAIT),
+    Trouble.LOADING: (Remedy.WAIT, Remedy.WAIT),
+    Trouble.LEFT_BEHIND: (Remedy.RESTART, Remedy.WAIT),
+    Trouble.STARTING: (Remedy.WAIT, Remedy.WAIT),
+    Trouble.DOWN: (Remedy.RESTART_UNLESS_IT_SERVES, Remedy.WAIT),
+    Trouble.JOINING: (Remedy.WAIT, Remedy.WAIT),
+    Trouble.UNLISTED: (Remedy.RESTART, Remedy.RESTART_ONCE),
+    Trouble.UNREGISTERED: (Remedy.WAIT, Remedy.RESTART_ONCE),
+}
+"""What follows for a broker on an outdated template, and for one on the template that it shall have.
+
+A restart that the operator made itself is followed by `deadlines`."""
+
+
+def trouble_of(step: StepContext, broker: Broker, mode: BrokerMode = BrokerMode.ZOOKEEPER) -> Trouble | None:
+    """Return what is wrong with a broker that goes to ``mode``, None if it serves as far as anybody can tell."""
+    _, pod = broker
+    if pod.deleting:
+        return Trouble.STOPPING
+    absence = _absence(step, *broker)
+    if sights.recovering(step, pod) is not None:
+        return absence and Trouble.LOADING
+    return Trouble.LEFT_BEHIND if _is_left_behind(step, pod, mode) else absence
+
+
+def _absence(step: StepContext, stateful_set: StatefulSetState, pod: PodState) -> Trouble | None:
+    if not pod.ready:
+        return Trouble.STARTING if _is_starting(step, pod) else Trouble.DOWN
+    if _is_missed(step, pod):
+        found = Trouble.UNLISTED
+    elif _is_absent_from_quorum(step, stateful_set, pod):
+        found = Trouble.UNREGISTERED
+    else:
+        return None
+    return found if _is_settled(step, pod) else Trouble.JOINING
+
+
+def _is_starting(step: StepContext, pod: PodState) -> bool:
+    runs = pod.running_since is not None and pod.seen_since is not None
+    return runs and observed.age(step, pod.seen_since) < DEAF_FOR
+
+
+def _remedy(step: StepContext, broker: Broker, mode: BrokerMode) -> Remedy:
+    """Return what the table says about a broker that goes to ``mode``."""
+    trouble = trouble_of(step, broker, mode)
+    if trouble is None:
+        return Remedy.WAIT
+    of_outdated, of_wanted = REMEDIES[trouble]
+    remedy = of_outdated if is_outdated(*broker) else of_wanted
+    if remedy is Remedy.RESTART_UNLESS_IT_SERVES:
+        return Remedy.RESTART if _takes_nothing(step, broker[1]) else Remedy.WAIT
+    return remedy
+
+
+def _lost_brokers(step: StepContext) -> list[Broker]:
+    pods = observed.brokers_of(step)
+    return [broker for broker in pods if _remedy(step, broker, BrokerMode.ZOOKEEPER) is Remedy.RESTART_ONCE]
+
+
 def broken_broker(step: StepContext, roll: Roll, mode: BrokerMode) -> Broker | None:
-    """Return a broker that is down or unregistered on an outdated template, provided that all other brokers serve.
-
-    Restarting it can only help. It is not Ready, or it runs the user's own template while KRaft leads: a ZooKeeper-mode
-    broker without ``zookeeper.metadata.migration.enable`` does not register with the quorum, which then sends it no
-    metadata (KIP-866).
-    """
-    return _first_if_others_serve(step, [broker for broker in roll.pending if _is_broken(step, broker[1], mode)])
-
-
-def _is_broken(step: StepContext, pod: PodState, mode: BrokerMode) -> bool:
-    if pod.deleting or sights.recovering(step, pod) is not None:
-        return False
-    if _is_down(step, pod) and _takes_nothing(step, pod):
-        return True
-    return _is_lost(step, pod) or _is_left_behind(step, pod, mode)
+    """Return a broker on an outdated template whose restart can only help, provided that all other brokers serve."""
+    broken = [broker for broker in roll.pending if _remedy(step, broker, mode) is Remedy.RESTART]
+    return _first_if_others_serve(step, broken)
 
 
 def _first_if_others_serve(step: StepContext, broken: list[Broker]) -> Broker | None:
@@ -127,7 +200,7 @@ def starting_broker(step: StepContext) -> PodState | None:
     running = [broker for broker in observed.brokers_of(step) if _runs_for_a_while(step, broker[1])]
     restarted = _restarting(step)
     replaced = [pod for _, pod in running if operation is not None and _replaces(operation, pod)]
-    away = [pod for stateful_set, pod in running if _is_away(step, stateful_set, pod)]
+    away = [broker[1] for broker in running if trouble_of(step, broker) is not None]
     # What is known of a start is of one process: a look in which another broker seems to be away must not forget it.
     process = None if watched is None else watched.process
     away.sort(key=lambda pod: (pod.name != restarted, pod.process != process))
@@ -149,10 +222,6 @@ def _runs_for_a_while(step: StepContext, pod: PodState) -> bool:
     return observed.age(step, pod.seen_since) >= sights.WATCHED_AFTER
 
 
-def _is_away(step: StepContext, stateful_set: StatefulSetState, pod: PodState) -> bool:
-    return not pod.ready or _is_missed(step, pod) or _is_absent_from_quorum(step, stateful_set, pod)
-
-
 def serves(step: StepContext, pod: PodState) -> bool:
     """Return whether a broker that answers lists this one, so that a restart takes it from clients."""
     return any(step.status.broker_ids.get(pod.name) in view.brokers for view in gates.views_of_cluster(step))
@@ -171,25 +240,6 @@ def away(step: StepContext) -> list[str]:
     return sorted(missing - {_restarting(step)})
 
 
-def _lost_brokers(step: StepContext) -> list[Broker]:
-    return [
-        broker for broker in observed.brokers_of(step) if not is_outdated(*broker) and _never_registered(step, *broker)
-    ]
-
-
-def _never_registered(step: StepContext, stateful_set: StatefulSetState, pod: PodState) -> bool:
-    if pod.deleting or not _is_settled(step, pod):
-        return False
-    return _is_missed(step, pod) or _is_absent_from_quorum(step, stateful_set, pod)
-
-
-def _is_down(step: StepContext, pod: PodState) -> bool:
-    if pod.ready:
-        return False
-    starts = pod.running_since is not None and pod.seen_since is not None
-    return not starts or observed.age(step, pod.seen_since) >= DEAF_FOR
-
-
 def _takes_nothing(step: StepContext, pod: PodState) -> bool:
     """Return whether clients lose nothing by this broker's restart.
 
@@ -200,14 +250,6 @@ def _takes_nothing(step: StepContext, pod: PodState) -> bool:
     this = {step.status.broker_ids.get(pod.name)}
     others_lag = any(view.offline_count or view.lagging - this for view in gates.views_of_cluster(step))
     return not others_lag and not gates.redundancy_blockers(step)
-
-
-def _is_lost(step: StepContext, pod: PodState) -> bool:
-    """Return whether a broker runs and never registered.
-
-    Its pod has long been Ready, and no broker that answers lists it.
-    """
-    return _is_settled(step, pod) and _is_missed(step, pod)
 
 
 def _is_missed(step: StepContext, pod: PodState) -> bool:
@@ -231,14 +273,17 @@ def _is_absent_from_quorum(step: StepContext, stateful_set: StatefulSetState, po
 
 def _is_settled(step: StepContext, pod: PodState) -> bool:
     watched = step.status.watched_start
-    if not pod.ready or sights.recovering(step, pod) is not None:
-        return False
     if watched is not None and watched.process != pod.process:
         return False  # another broker's log is read, so it is not known whether this one loads its partitions
     return observed.age(step, pod.ready_since) > LOST_AFTER
 
 
 def _is_left_behind(step: StepContext, pod: PodState, mode: BrokerMode) -> bool:
+    """Return whether a broker runs the user's own template while KRaft leads.
+
+    A ZooKeeper-mode broker without ``zookeeper.metadata.migration.enable`` does not register with the quorum, which
+    then sends it no metadata (KIP-866).
+    """
     zookeeper = step.observation.zookeeper
     claimed = isinstance(zookeeper, ZooKeeperState) and observed.claim_epoch(zookeeper) >= 0
     if not claimed and not step.status.phase.row.led_by_kraft:

@@ -1,40 +1,19 @@
-"""Applies the controllers' objects and restarts one controller at a time. Pure."""
+"""Restarts one controller, follows its restart, and records the volumes of all. Pure."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from kraftbridge.models.decision import ApplyControllers, EventReason
+from kraftbridge.models.decision import EventReason
 from kraftbridge.models.observation import ControllerMetrics, PodState, Unobserved
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, ZkMigrationState
 from kraftbridge.models.status import OperationKind, RenderedControllers, tuned_controllers
-from kraftbridge.phases import gates, observed
+from kraftbridge.phases import certificates, gates, observed
 from kraftbridge.phases.draft import Draft, StepContext, Wait
 from kraftbridge.phases.nodes import brokers, restarts
 
 REGISTRATION_PATIENCE = timedelta(seconds=25)
 """A controller registers within a second after it knows its leader; its request times out after 5 s."""
-
-
-def keep_controllers(draft: Draft, mode: ControllerMode) -> None:
-    """Apply the controllers' objects whenever they differ from what ``mode`` needs."""
-    status = draft.status.controllers
-    workload = draft.observation.controllers
-    if status is None:
-        return
-    if status.mode is not mode:
-        status = status.model_copy(update={"mode": mode})
-        draft.update(controllers=status)
-    if isinstance(workload, Unobserved):
-        return
-    if workload.stateful_set is None:
-        outdated = status.format_allowed  # else belongings.restore creates it anew, over the claims that were recorded
-    else:
-        rendered = workload.stateful_set.configuration.startswith(f"{mode}-")
-        unformatted = status.format_allowed and not workload.format_allowed
-        outdated = not rendered or unformatted or bool(workload.stateful_set.drift)
-    if outdated:
-        draft.act(ApplyControllers(mode, status.format_allowed))
 
 
 def remember_volumes(draft: Draft) -> None:
@@ -80,17 +59,8 @@ def restart_unregistered_controller(draft: Draft) -> Wait | None:
     unregistered = (pod for pod in stateful_set.pods if pod.ordinal not in registered)
     for pod in unregistered:
         if observed.age(draft, pod.ready_since) > REGISTRATION_PATIENCE:
-            return restart_controller(draft, pod)
+            return certificates.roll_blocker(draft) or restart_controller(draft, pod)
     return None
-
-
-def replace_outdated_controllers(draft: Draft) -> None:
-    """Restart all controllers with an outdated template at once; no quorum needs them yet."""
-    stateful_set = observed.controllers_set(draft)
-    if stateful_set is None or not stateful_set.observed:
-        return
-    outdated = [pod for pod in stateful_set.pods if pod.configuration != stateful_set.configuration]
-    restarts.restart_controllers(draft, outdated, restarts.CONTROLLER_GRACE_SECONDS)
 
 
 def restart_controller(draft: Draft, pod: PodState) -> Wait:

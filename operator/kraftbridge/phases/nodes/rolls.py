@@ -14,7 +14,6 @@ from datetime import timedelta
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import (
-    ApplyControllers,
     ConfigureBrokers,
     EventReason,
     EventType,
@@ -52,6 +51,7 @@ from kraftbridge.phases.nodes import (
     brokers,
     comparing,
     controllers,
+    converging,
     deadlines,
     restarts,
     sights,
@@ -59,6 +59,7 @@ from kraftbridge.phases.nodes import (
     templates,
     undoing,
 )
+from kraftbridge.phases.nodes.converging import Lack, Pace
 from kraftbridge.phases.nodes.deadlines import PastDeadline
 
 LAST_BROKER = "last-broker"
@@ -478,7 +479,7 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
     """
     status = draft.status.controllers
     if status is None or status.format_allowed:
-        return None  # `replace_outdated_controllers` replaces unformatted voters all at once
+        return None  # the phase that creates them brings them all to the present spec
     status = _record_secrets(draft, status)
     wanted = _wanted(draft, status)
     change = status.change
@@ -507,7 +508,7 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
         return Wait(f"the controllers could not be observed: {draft.observation.controllers}")
     if operation is not None:
         return _follow_voter(draft, status, change, stateful_set)
-    return _roll_change(draft, status, change, stateful_set)
+    return _roll_change(draft, status, change)
 
 
 def reconcile_controllers_in_trouble(draft: Draft) -> Wait | None:
@@ -519,7 +520,7 @@ def reconcile_controllers_in_trouble(draft: Draft) -> Wait | None:
     stateful_set = observed.controllers_set(draft)
     if status is None or status.format_allowed or status.rendered is None or stateful_set is None:
         return None
-    if not any(pod.trouble for pod in _down_and_staying(stateful_set)):
+    if not any(pod.trouble for pod in converging.staying_down(stateful_set)):
         return None
     change = status.change
     wanted = _wanted(draft, status)
@@ -528,21 +529,8 @@ def reconcile_controllers_in_trouble(draft: Draft) -> Wait | None:
         return _begin(draft, status, wanted)
     if change is None or change.failed:
         return None
-    return _configure_change(draft, status, change, stateful_set)
-
-
-def _configure_change(
-    draft: Draft, status: ControllersStatus, change: ControllersChange, stateful_set: StatefulSetState
-) -> Wait | None:
-    """Bring a recorded change to the objects, and to the voters that are down; return None once both have it."""
-    if _writes_nothing(draft, change):
-        return None
-    if stateful_set.drift or not stateful_set.observed:
-        draft.act(ApplyControllers(status.mode, status.format_allowed))
-        return Wait("the changed spec.controllers is being applied to the controllers' objects")
-    if _replace_pods_that_are_down(draft, stateful_set):
-        return Wait("a controller that is down on an outdated configuration is being replaced")
-    return None
+    lack = converging.reconcile_controllers(draft, Pace.DOWN, restarting=_restarting(draft, change))
+    return None if lack is None else Wait(lack.words)
 
 
 def _stop_following_controller(draft: Draft) -> None:
@@ -552,17 +540,18 @@ def _stop_following_controller(draft: Draft) -> None:
         draft.update(operation=None)
 
 
-def _roll_change(
-    draft: Draft, status: ControllersStatus, change: ControllersChange, stateful_set: StatefulSetState
-) -> Wait | None:
+def _roll_change(draft: Draft, status: ControllersStatus, change: ControllersChange) -> Wait | None:
     """Take the next step of a recorded change while no voter restarts."""
-    if (waiting := _configure_change(draft, status, change, stateful_set)) is not None:
-        return waiting
+    restarting = _restarting(draft, change)
+    lack = converging.reconcile_controllers(draft, Pace.NEXT, restarting=restarting)
+    if lack is not None and lack.serving is None:
+        return Wait(lack.words)
     if change.failed:
         return _wait_failed(change)
     if draft.status.operation is not None:
         return None
-    if not _writes_nothing(draft, change) and (pod := _down_on_the_new_configuration(stateful_set)) is not None:
+    pod = converging.down_as_wanted(draft)
+    if restarting is None and pod is not None:
         # It was not restarted by this roll-out (its node failed, or its container did).
         # It is followed like one that was.
         restarted = Operation(
@@ -570,7 +559,7 @@ def _roll_change(
         )
         draft.update(operation=restarted)
         return Wait(f"controller {pod.ordinal} is down on the changed configuration: {pod.down}")
-    return _roll_next(draft, status, change, stateful_set)
+    return _roll_next(draft, status, change, lack)
 
 
 def is_renewal(change: ControllersChange) -> bool:
@@ -578,24 +567,18 @@ def is_renewal(change: ControllersChange) -> bool:
     return change.to.model_copy(update={"credentials": change.before.credentials}) == change.before
 
 
-def _writes_nothing(step: StepContext, change: ControllersChange) -> bool:
-    """Return whether a change is rolled out without a write of the controllers' objects.
+def _restarting(step: StepContext, change: ControllersChange) -> dict[str, str] | None:
+    """Return the pods that must restart where that is all of a change; None: the objects are rendered anew, too.
 
     Pods that restart read their Secrets anew. So a renewal needs no other template, and after the end of the migration
     the StatefulSet may belong to somebody by now: it was handed over, or somebody else has written it.
     """
     if step.status.phase is not Phase.COMPLETED or not is_renewal(change):
-        return False
+        return None
     stateful_set = observed.controllers_set(step)
     written_by_others = stateful_set is not None and bool(stateful_set.last_writer)
-    return written_by_others or belongings.wanted(step.status.phase, step.status) is None
-
-
-def _pending(step: StepContext, change: ControllersChange, stateful_set: StatefulSetState) -> list[PodState]:
-    """Return the controllers that do not run the change yet."""
-    if not change.pods or not _writes_nothing(step, change):
-        return [pod for pod in stateful_set.pods if brokers.is_outdated(stateful_set, pod)]
-    return [pod for pod in stateful_set.pods if change.pods.get(str(pod.ordinal)) == pod.uid]
+    is_theirs = written_by_others or belongings.wanted(step.status.phase, step.status) is None
+    return change.pods if is_theirs else None
 
 
 def _wanted(step: StepContext, status: ControllersStatus) -> RenderedControllers:
@@ -640,13 +623,12 @@ def give_up_change(draft: Draft) -> None:
     Those that are down on the new one are replaced. A change that the rollback began stays.
     """
     status = draft.status.controllers
-    stateful_set = observed.controllers_set(draft)
-    if status is None or status.change is None or stateful_set is None:
+    if status is None or status.change is None or observed.controllers_set(draft) is None:
         return
     if draft.status.history and status.change.started_at >= draft.status.history[-1].entered_at:
         return
     if status.change.failed:
-        _restore_former(draft, status, stateful_set)
+        converging.reconcile_controllers(draft, Pace.DOWN)
     else:
         _fail_change(draft, status, status.change, "given up: the migration rolls back")
 
@@ -655,17 +637,9 @@ def _fail_change(draft: Draft, status: ControllersStatus, change: ControllersCha
     """Stop a change, and render the controllers from what they were rendered from before."""
     stopped = change.model_copy(update={"failed": reason})
     draft.update(controllers=status.model_copy(update={"change": stopped, "rendered": change.before}))
-    if not _writes_nothing(draft, change):
-        draft.act(ApplyControllers(status.mode, status.format_allowed))
+    if _restarting(draft, change) is None:
+        converging.configure_controllers(draft)
     return stopped
-
-
-def _restore_former(draft: Draft, status: ControllersStatus, stateful_set: StatefulSetState) -> None:
-    """Give the voters the configuration of before a change that was stopped."""
-    if stateful_set.drift:
-        draft.act(ApplyControllers(status.mode, status.format_allowed))
-    else:
-        _replace_pods_that_are_down(draft, stateful_set)
 
 
 def _begin(draft: Draft, status: ControllersStatus, wanted: RenderedControllers) -> Wait:
@@ -676,8 +650,8 @@ def _begin(draft: Draft, status: ControllersStatus, wanted: RenderedControllers)
     pods = {str(pod.ordinal): pod.uid for pod in observed.controllers_pods(draft)}
     change = ControllersChange(to=wanted, before=before, started_at=draft.now, pods=pods)
     draft.update(controllers=status.model_copy(update={"rendered": wanted, "change": change}))
-    if not _writes_nothing(draft, change):
-        draft.act(ApplyControllers(status.mode, status.format_allowed))
+    if _restarting(draft, change) is None:
+        converging.configure_controllers(draft)
     changed = _changed_section(before, wanted)
     draft.tell(EventReason.CONTROLLERS_CHANGING, f"Rolling the change of {changed} out, the active controller last")
     return Wait(f"{changed} changed: the roll-out starts")
@@ -693,26 +667,21 @@ def _changed_section(before: RenderedControllers, wanted: RenderedControllers) -
     return "spec.controllers" if before.pods == wanted.pods else "spec.pods"
 
 
-def _roll_next(
-    draft: Draft, status: ControllersStatus, change: ControllersChange, stateful_set: StatefulSetState
-) -> Wait | None:
-    """Restart the next voter that runs an older template, the active one last; close the change after the last one."""
-    pods = stateful_set.pods
+def _roll_next(draft: Draft, status: ControllersStatus, change: ControllersChange, lack: Lack | None) -> Wait | None:
+    """Restart the next voter; close the change after the last one."""
+    pods = observed.controllers_pods(draft)
     if blockers := _mirror_blockers(draft, change):
         return healing.fail_over_stuck_mirror(draft) or Wait(f"before the next controller restarts: {blockers[0]}")
     if len(pods) != len(status.node_ids):
         return Wait(f"controllers' change: {len(pods)} of {len(status.node_ids)} pods exist")
-    active = draft.observation.active_controller
-    active_id = None if active is None else active.node_id
-    pending = _pending(draft, change, stateful_set)
-    pending.sort(key=lambda pod: (pod.ordinal == active_id, pod.ordinal))
-    if not pending:
-        return _close_change(draft, status, stateful_set)
+    if lack is None or lack.serving is None:
+        return _close_change(draft, status)
     if blockers := gates.quorum_blockers(draft) or _brokers_blockers(draft, change) or observed.down(pods):
         return Wait(f"before the next controller restarts: {blockers[0]}")
     if not _is_safe_now(draft) or healing.awaits_failover(draft):
         return None
-    is_active = pending[0].ordinal == active_id
+    active = draft.observation.active_controller
+    is_active = active is not None and active.node_id == lack.serving.ordinal
     if is_active and healing.unhealed(draft) is not None:
         # The next active controller would overwrite differences in ZooKeeper that are not archived yet.
         return None
@@ -721,7 +690,7 @@ def _roll_next(
     if is_active:
         noted = change.model_copy(update={"active_restarted_at": draft.now})
         draft.update(controllers=status.model_copy(update={"change": noted}))
-    return controllers.restart_controller(draft, pending[0])
+    return controllers.restart_controller(draft, lack.serving)
 
 
 def _brokers_blockers(step: StepContext, change: ControllersChange) -> list[str]:
@@ -735,8 +704,8 @@ def _brokers_blockers(step: StepContext, change: ControllersChange) -> list[str]
     return [] if is_renewal(change) else gates.leader_blockers(step)
 
 
-def _close_change(draft: Draft, status: ControllersStatus, stateful_set: StatefulSetState) -> Wait | None:
-    if blockers := gates.quorum_blockers(draft) or observed.down(stateful_set.pods):
+def _close_change(draft: Draft, status: ControllersStatus) -> Wait | None:
+    if blockers := gates.quorum_blockers(draft) or observed.down(observed.controllers_pods(draft)):
         return Wait(f"controllers' change: every controller runs the changed configuration; {blockers[0]}")
     draft.update(controllers=status.model_copy(update={"change": None}))
     draft.tell(EventReason.CONTROLLERS_CHANGED, "Every controller runs the changed spec.controllers")
@@ -755,8 +724,7 @@ def _follow_voter(
             return _wait_failed(change)
         return Wait(f"controller{node} is back; the change goes on")
     if change.failed:
-        if not _writes_nothing(draft, change):
-            _restore_former(draft, status, stateful_set)
+        converging.reconcile_controllers(draft, Pace.DOWN, restarting=_restarting(draft, change))
         return _wait_failed(change)
     # While the old pod still runs, the new configuration has not failed.
     replaced = all(pod.uid != operation.pod_uid for pod in stateful_set.pods)
@@ -768,31 +736,9 @@ def _follow_voter(
 
 
 def _voter_deadline(operation: Operation, stateful_set: StatefulSetState) -> timedelta:
-    troubles = [pod.trouble for pod in stateful_set.pods if pod.name == operation.pod]
-    crashing = any("CrashLoopBackOff" in trouble for trouble in troubles)
-    return CRASHING_DEADLINE if crashing else VOTER_DEADLINE
-
-
-def _replace_pods_that_are_down(draft: Draft, stateful_set: StatefulSetState) -> bool:
-    """Replace pods that are down on an outdated template, which stops no running voter; return whether there were any.
-
-    While another voter is down on the current template, that template may be the reason, so no further voter gets it.
-    One that began to run a moment ago is starting: it may serve before it is replaced.
-    """
-    if _down_on_the_new_configuration(stateful_set) is not None:
-        return False
-    if not stateful_set.observed:
-        return False
-    staying = [pod for pod in _down_and_staying(stateful_set) if brokers.is_outdated(stateful_set, pod)]
-    pods = [pod for pod in staying if not _is_starting(draft, pod)]
-    restarts.restart_controllers(draft, pods, restarts.CONTROLLER_GRACE_SECONDS)
-    return bool(pods)
-
-
-def _is_starting(step: StepContext, pod: PodState) -> bool:
-    if pod.trouble or pod.seen_since is None:
-        return False
-    return step.now - pod.seen_since <= CRASHING_DEADLINE
+    problems = (pod.problem for pod in stateful_set.pods if pod.name == operation.pod)
+    crashes = any(problem.repeats for problem in problems if problem is not None)
+    return CRASHING_DEADLINE if crashes else VOTER_DEADLINE
 
 
 def _wait_failed(change: ControllersChange) -> Wait:
@@ -852,16 +798,6 @@ def _no_voter_runs(step: StepContext) -> bool:
     """Return whether every controller's pod is known to be down, so that nothing copies, mirrors or serves."""
     stateful_set = observed.controllers_set(step)
     return stateful_set is not None and not any(pod.ready for pod in stateful_set.pods)
-
-
-def _down_on_the_new_configuration(stateful_set: StatefulSetState) -> PodState | None:
-    """Return a pod that runs the current template and is not Ready."""
-    pods = (pod for pod in _down_and_staying(stateful_set) if not brokers.is_outdated(stateful_set, pod))
-    return next(pods, None)
-
-
-def _down_and_staying(stateful_set: StatefulSetState) -> list[PodState]:
-    return [pod for pod in stateful_set.pods if not pod.ready and not pod.deleting]
 
 
 def reconcile_nodes(draft: Draft, mode: BrokerMode) -> Wait | None:

@@ -14,6 +14,7 @@ from kraftbridge.constants import LABEL_RUN, SPARK_API_VERSION
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import RehearsalProgress, RehearsalRun, RunState, VerificationRun
+from kraftbridge.models.pod_problem import PodProblem, problem_of
 from kraftbridge.models.rehearsal import RESULT_KEY, RehearsalResult
 from kraftbridge.models.report import GO_KEY, MAXIMUM_SUMMARY_BYTES, READY_KEY, VERDICT_KEY, Go, VerdictSummary
 from kraftbridge.models.runs import RUNS
@@ -64,7 +65,7 @@ def _finished(run_id: str, verdict: str) -> VerificationRun:
 
 def _may_pass(trouble: str) -> bool:
     """Return whether a pod without a place can still get one. An image that cannot be pulled needs a user."""
-    return "Unschedulable" in trouble
+    return problem_of(trouble) is PodProblem.CAPACITY
 
 
 def _released(go: str) -> str | None:

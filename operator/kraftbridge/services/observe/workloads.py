@@ -28,6 +28,7 @@ from kraftbridge.models.observation import (
     clues_in,
 )
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.pod_problem import LOST_NODE, UNSCHEDULABLE, WAITS
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import DOES_NOT_EXIST
@@ -39,19 +40,6 @@ from kraftbridge.storage.ports import Object as Stored
 from kraftbridge.storage.ports import ReadPort
 
 Object = Mapping[str, Any]
-
-_FATAL_WAITS = frozenset(
-    {
-        "ImagePullBackOff",
-        "ErrImagePull",
-        "ErrImageNeverPull",
-        "InvalidImageName",
-        "CrashLoopBackOff",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-    }
-)
 
 
 def existing(kubernetes: ReadPort, namespace: str, name: str) -> Stored:
@@ -141,15 +129,27 @@ def _running_since(containers: Sequence[Object]) -> datetime | None:
 def pod_trouble(pod: Object) -> str:
     """Return the reason why a pod does not run; ``""`` if Kubernetes reports no problem."""
     status = section(pod, "status")
-    for condition in entries(status, "conditions"):
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return f"{condition.get('reason', 'Unschedulable')}: {condition.get('message', '')}"[:200]
+    conditions = {condition["type"]: condition for condition in entries(status, "conditions")}
+    if (scheduled := conditions.get("PodScheduled", {})).get("status") == "False":
+        return f"{scheduled.get('reason', UNSCHEDULABLE)}: {scheduled.get('message', '')}"[:200]
+    if _is_on_a_lost_node(conditions):
+        return f"{LOST_NODE}: node {section(pod, 'spec').get('nodeName', '')} does not answer"
     for container in (*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses")):
         waiting = section(container, "state", "waiting")
-        if waiting.get("reason") in _FATAL_WAITS:
+        if waiting.get("reason") in WAITS:
             trouble = f"{waiting['reason']} of container {container['name']}: {waiting.get('message', '')}"[:200]
             return trouble + _last_end(container)
     return ""
+
+
+def _is_on_a_lost_node(conditions: Mapping[str, Object]) -> bool:
+    """Return whether somebody else than the kubelet has taken a pod's readiness away.
+
+    The node controller does so for every pod of a node that does not answer, and leaves the rest of its status as the
+    kubelet wrote it last (``MarkPodsNotReady``). The kubelet gives a reason with each pod that is not Ready.
+    """
+    ready, containers = conditions.get("Ready", {}), conditions.get("ContainersReady", {})
+    return ready.get("status") == "False" and not ready.get("reason") and containers.get("status") == "True"
 
 
 def _last_end(container: Object) -> str:
@@ -157,7 +157,8 @@ def _last_end(container: Object) -> str:
     last = section(container, "lastState", "terminated")
     if "exitCode" not in last:
         return ""
-    return f", last exit code {last['exitCode']}{_last_words(last.get('message', ''))}"
+    killed = " (OOMKilled)" if last.get("reason") == "OOMKilled" else ""
+    return f", last exit code {last['exitCode']}{killed}{_last_words(last.get('message', ''))}"
 
 
 _TELLING: Final = re.compile("Exception: |Error: |No space left")
@@ -485,7 +486,7 @@ class LogReader:
 
     def _log(self, namespace: str, pod: PodState, container: str) -> str:
         lately = self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES, since_seconds=LOGS_SINCE_SECONDS)
-        if pod.ready or "CrashLoop" not in pod.trouble:
+        if pod.ready or pod.problem is None or not pod.problem.repeats:
             return lately or ""
         return self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES, previous=True) or lately or ""
 
