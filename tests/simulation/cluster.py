@@ -814,12 +814,21 @@ class Cluster:
         return None
 
     def _start_log(self, status: MigrationStatus) -> StartLog | Unobserved:
-        assert status.watched_start is not None
+        if status.watched_start is None:
+            return self._next_start(status)
         for workload in self.broker_sets:
             for pod in workload.pods.values():
                 if self._pod_state(pod).process == status.watched_start.process:
                     return StartLog(status.watched_start.process, self.slow_starts.line(pod.node, self.time.now))
         return Unobserved("log of the broker that starts", "its pod is gone")
+
+    def _next_start(self, status: MigrationStatus) -> StartLog:
+        """Return what the log of the pod says that comes after a restart's old one."""
+        operation = status.operation
+        for pod in (pod for workload in self.broker_sets for pod in workload.pods.values()):
+            if operation is not None and pod.node == operation.node_id and pod.uid != operation.pod_uid:
+                return StartLog(self._pod_state(pod).process, unclean=self.endings.line(pod.node))
+        return StartLog("")
 
     def _broker_now(self, status: MigrationStatus) -> BrokerNow | Unobserved:
         assert status.broker_comparison is not None

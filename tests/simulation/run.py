@@ -370,7 +370,7 @@ class Run:
             self.trail.append(f"{cluster.time.now:9.1f} {line}")
         self.status = decision.status
         self.uids.note_look(self)
-        self.endings.note_look(self, observation)
+        self.endings.note_look(observation, before)
         if before.attempt != decision.status.attempt:
             self.endings.begin_anew()
         self.stores.note_reading(self, observation)

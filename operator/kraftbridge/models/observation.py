@@ -208,6 +208,9 @@ class StartLog:
     recovery: str = ""
     """Newest line about the loading of partitions (``LogManager``, ``LogLoader``, ``ProducerStateManager``);
     empty if there is none."""
+    unclean: str = ""
+    """Line that says that the former process left no mark of a clean shutdown (``LogManager``);
+    empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,8 @@ class Operation(StatusModel):
     """Exit code of Kafka's container in the old pod, if it was seen."""
     exit_reason: str = ""
     """Reason of that exit, such as ``OOMKilled``."""
+    unclean_start: str = ""
+    """Line of the new Kafka's log that says that the old one left no mark of a clean shutdown."""
 
 
 class KilledBroker(StatusModel):

@@ -12,7 +12,7 @@ from typing import Final
 
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import Part, Phase
-from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.status import MigrationStatus, OperationKind
 from kraftbridge.phases import dry_starting, shared_settings
 from kraftbridge.phases.gates import is_slow
 from kraftbridge.phases.nodes.comparing import comparison_is_due
@@ -23,6 +23,10 @@ def needs(status: MigrationStatus, now: datetime) -> frozenset[Part]:
     """Return the parts to observe for a step in this status."""
     wanted = status.phase.row.needs | _of_runs(status)
     return frozenset(part for part in wanted if part not in _EXISTS or _EXISTS[part](status, now))
+
+
+def _restarts_broker(status: MigrationStatus) -> bool:
+    return status.operation is not None and status.operation.kind is OperationKind.RESTART_BROKER
 
 
 def _of_runs(status: MigrationStatus) -> frozenset[Part]:
@@ -51,8 +55,11 @@ def _archive(status: MigrationStatus, _now: datetime) -> bool:
 
 
 def _paths(status: MigrationStatus, _now: datetime) -> bool:
-    if status.operation is not None or status.canary is not None:
-        return False  # a node is away, or the brokers have shown that the controllers reach them
+    operation = status.operation
+    if operation is not None and (operation.kill_due_at is not None or operation.last_pod_ready_at is not None):
+        return False  # a node is away
+    if status.canary is not None:
+        return False  # the brokers have shown that the controllers reach them
     ready = condition(status.conditions, ConditionType.QUORUM_READY)
     return status.phase is not Phase.PROVISIONING_QUORUM or (ready is not None and ready.status == "True")
 
@@ -77,7 +84,7 @@ _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.KEPT_COPY: lambda status, _: status.keeping is not None and not status.keeping.given_up,
     Part.BEHIND: lambda status, _: status.lost_quorum is not None and status.phase.row.migrates,
     Part.PATHS: _paths,
-    Part.START_LOG: lambda status, _: status.watched_start is not None,
+    Part.START_LOG: lambda status, _: status.watched_start is not None or _restarts_broker(status),
     Part.BROKER_NOW: comparison_is_due,
     Part.FEATURE_ANSWER: lambda status, _: status.metadata_version is not None and status.metadata_version.validates,
 }

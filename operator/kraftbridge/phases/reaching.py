@@ -38,13 +38,24 @@ def wait_before_restart(step: StepContext, besides: int | None = None) -> Wait |
     return None
 
 
+def blockers(step: StepContext) -> list[str]:
+    """Return the ways that are known to be closed: a restart that is recorded does not begin then."""
+    if step.status.phase not in _PHASES or copy_has_begun(step):
+        return []
+    return [_words(standing, 1) for standing in _closed(step)]
+
+
 def closed(step: StepContext) -> str:
     """Return what a user who rests at the quorum must mend before going on, ``""`` if no way is known to be closed."""
-    if step.observation.paths == NOT_NEEDED:
-        return ""
-    found = preflight.blocking(preflight.path_findings(step))
-    standing = [finding for finding in found if finding.code == Code.INTER_BROKER_PATH_CLOSED]
+    standing = _closed(step)
     return f". Before that: {_words(standing[0], len(standing))}" if standing else ""
+
+
+def _closed(step: StepContext) -> list[FindingStatus]:
+    if step.observation.paths == NOT_NEEDED:
+        return []
+    found = preflight.blocking(preflight.path_findings(step))
+    return [finding for finding in found if finding.code == Code.INTER_BROKER_PATH_CLOSED]
 
 
 def _wait(finding: FindingStatus, count: int) -> Wait:

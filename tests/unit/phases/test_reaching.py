@@ -178,4 +178,20 @@ def test_the_ways_are_tried_at_the_quorum_and_up_to_the_takeover_while_no_node_i
     assert Part.PATHS in needs(roll.status, roll.now)
     restarting = roll.decide().status
     assert restarting.operation is not None
-    assert Part.PATHS not in needs(restarting, roll.now)
+    assert Part.PATHS in needs(restarting, roll.now)  # an eviction may be refused for a long time
+    away = restarting.operation.model_copy(update={"kill_due_at": roll.now})
+    assert Part.PATHS not in needs(restarting.model_copy(update={"operation": away}), roll.now)
+
+
+def test_a_recorded_restart_that_has_not_begun_is_dropped_when_a_way_closes() -> None:
+    """A budget may forbid the eviction for an hour."""
+    roll = rolling(Phase.TAKING_OVER, 1)
+    recorded = roll.after(roll.decide())
+    assert any(isinstance(action, RestartPod) for action in recorded.decide().actions), "the eviction is tried again"
+    for unknown in (NOT_NEEDED, Unobserved("paths", "no answer")):
+        assert recorded.observing(paths=unknown).decide().status.operation is not None
+    dropped = recorded.observing(paths=closed()).decide()
+    assert dropped.status.operation is None
+    assert (
+        "its restart was cancelled before its pod stopped: InterBrokerPathClosed on broker/1" in dropped.status.message
+    )

@@ -11,6 +11,7 @@ from tests.support.observations import BROKER_IDS, NOW, Situation, rolling
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import Decision, RestartPod
+from kraftbridge.models.observation import StartLog
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import AcceptedFinding
 from kraftbridge.models.status import KilledBroker, Operation, OperationKind, WaitKind
@@ -120,6 +121,25 @@ def test_a_broker_that_had_to_be_killed_is_recorded(phase: Phase, exits: Any, af
 )
 def test_a_broker_that_ended_by_itself_is_none(exits: Any, after: int) -> None:
     assert killed(returned(Phase.TAKING_OVER, after, exits)) is None
+
+
+UNCLEAN = "Recovering 61 logs from /data since no clean shutdown file was found"
+
+
+def test_a_kafka_that_its_init_process_left_behind_is_told_by_the_next_start() -> None:
+    """``tini`` around ``bash -c`` without ``exec``: the shell ends with 143 at once, and Kafka is killed with the container."""
+    for seen, seconds in ((True, 12), (False, 0)):
+        back = returned(Phase.TAKING_OVER, 12, CLEAN, seen=seen)
+        (item,) = back.observation.stateful_sets
+        process = item.pods[0].process  # type: ignore[union-attr]
+        found = killed(back.observing(start_log=StartLog(process, unclean=UNCLEAN)))
+        assert found is not None
+        assert found.reason == f"the next Kafka says: {UNCLEAN}"
+        assert found.seconds == seconds
+        assert killed(back.observing(start_log=StartLog("another", unclean=UNCLEAN))) is None
+        assert killed(back.observing(start_log=StartLog(process))) is None
+    down_before = returned(Phase.TAKING_OVER, 12, CLEAN, serving=False)
+    assert killed(down_before.observing(start_log=StartLog(process, unclean=UNCLEAN))) is None
 
 
 def test_what_nobody_saw_or_what_was_down_before_is_not_judged() -> None:

@@ -266,9 +266,10 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
         return None
 
     operation = stopping.note_end(draft, operation, pod)
+    operation = stopping.note_start(draft, operation, pod)
 
     def may_stop(step: StepContext) -> list[str]:
-        return templates.blockers(step, stateful_set) or gates.restart_blockers(step)
+        return templates.blockers(step, stateful_set) or reaching.blockers(step) or gates.restart_blockers(step)
 
     waiting = restarts.follow_replacement(draft, operation, pod, may_stop)
     waiting = waiting or _follow_return(draft, operation, stateful_set, pod)

@@ -8,6 +8,8 @@ What shows it: exit code 137 (128 + SIGKILL) of Kafka's container, as long as th
 saw is judged by the API server's clock: the StatefulSet's controller creates the next pod once the old one is gone, and
 that one had until its ``deletionTimestamp``. A pod with another container that does not end has all of this time, too,
 so what is known of Kafka's container comes first.
+An init process whose shell ends and leaves Kafka behind (``tini`` around ``bash -c`` without ``exec``) exits at once,
+and Kafka is killed with it: then only the next start tells, which finds no mark of a clean shutdown.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Final
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Reason
-from kraftbridge.models.observation import PodState, StatefulSetState
+from kraftbridge.models.observation import PodState, StartLog, StatefulSetState
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import KilledBroker, Operation, WaitKind, finding
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
@@ -42,14 +44,26 @@ def note_end(draft: Draft, operation: Operation, pod: PodState) -> Operation:
     return noted
 
 
+def note_start(draft: Draft, operation: Operation, pod: PodState) -> Operation:
+    """Record what the log of the next pod says of the end of the one before; return the record."""
+    log = draft.observation.start_log
+    if pod.uid == operation.pod_uid or not isinstance(log, StartLog) or log.process != pod.process or not log.unclean:
+        return operation
+    noted = operation.model_copy(update={"unclean_start": log.unclean})
+    if noted != operation:
+        draft.update(operation=noted)
+    return noted
+
+
 def note_killed(draft: Draft, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> None:
     """Record that the broker which has restarted was killed; one that ended by itself changes nothing."""
-    due_at = operation.kill_due_at
     how = _how(operation, pod)
-    if not how or due_at is None:
+    if not how:
         return
-    grace_seconds = operation.grace_seconds or 0
-    gone_at = pod.created_at or due_at
+    # Without a look at the deletion only the log tells, and a longer grace period is not known to help.
+    grace_seconds = operation.grace_seconds or draft.spec.strategy.termination_grace_seconds
+    due_at = operation.kill_due_at or draft.now + timedelta(seconds=grace_seconds)
+    gone_at = pod.created_at or draft.now
     draft.update(
         killed_broker=KilledBroker(
             node_id=operation.node_id,
@@ -67,8 +81,11 @@ def note_killed(draft: Draft, operation: Operation, stateful_set: StatefulSetSta
 def _how(operation: Operation, pod: PodState) -> str:
     """Return what shows that the old Kafka was killed; empty if it ended by itself or was down, or is not known."""
     due_at = operation.kill_due_at
-    if not operation.serving or due_at is None:
+    if not operation.serving:
         return ""
+    left_behind = f"the next Kafka says: {operation.unclean_start}" if operation.unclean_start else ""
+    if due_at is None:
+        return left_behind
     whole = pod.created_at is not None and pod.created_at >= due_at
     grace = f"{operation.grace_seconds} s" if operation.grace_seconds else "its whole time"
     if operation.exit_reason == OUT_OF_MEMORY:
@@ -79,7 +96,7 @@ def _how(operation: Operation, pod: PodState) -> str:
         return f"its container was killed before its {grace} were over (exit code {SIGKILLED})"
     if operation.exit_code is None and whole:
         return f"its pod was there for all of the {grace} that it had to end"
-    return ""
+    return left_behind
 
 
 def wait_before_restart(step: StepContext) -> Wait | None:

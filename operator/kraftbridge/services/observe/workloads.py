@@ -409,6 +409,10 @@ _LOADING: Final = re.compile(
     r"|Completed load of "
 )
 """Words of ``LogManager.loadLogs``, ``LogLoader`` and ``ProducerStateManager`` in Kafka 3.9."""
+_UNCLEAN: Final = re.compile(r"Recovering [1-9]\d* logs from \S+ since no clean shutdown file was found")
+"""Line of ``LogManager.loadLogs`` in Kafka 3.9."""
+_BEGIN_BYTES: Final = 256 << 10
+"""A start prints its settings and then this line; what follows may be long."""
 _MOST_WORDS: Final = 300
 
 Clues = Mapping[str, tuple[Clue, ...]]
@@ -468,19 +472,23 @@ class LogReader:
             The pod is gone, or its log cannot be read or holds no line of Kafka's.
         """
         watched = migration.status.watched_start
-        pods = [pod for pod in _pods(sets) if watched is not None and pod.process == watched.process]
-        if not pods:
+        pod = _starting(migration.status, _pods(sets))
+        if pod is None and watched is None:
+            return StartLog("")  # the pod of the broker that is restarted is still the old one
+        if pod is None:
             raise ObservationError("log of the broker that starts", "its pod is not as status names it")
-        pod = pods[0]
         namespace = migration.identity.namespace
         container = migration.spec.brokers.container
 
         def read() -> StartLog:
             text = self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES) or ""
-            if not _OF_KAFKA.search(text):
+            if watched is not None and not _OF_KAFKA.search(text):
                 raise ObservationError(f"log of pod {pod.name}", "Kafka's log is not in it")
             loading = list(filter(_LOADING.search, text.splitlines()))
-            return StartLog(pod.process, loading[-1].strip()[:_MOST_WORDS] if loading else "")
+            recovery = loading[-1].strip()[:_MOST_WORDS] if loading else ""
+            begin = self._kubernetes.pod_logs(namespace, pod.name, container, None, limit_bytes=_BEGIN_BYTES) or ""
+            unclean = _UNCLEAN.search(begin) or _UNCLEAN.search(text)
+            return StartLog(pod.process, recovery, unclean[0] if unclean else "")
 
         return self._starts.get(migration.identity.uid, START_EVERY_SECONDS, read, asked=pod.process)
 
@@ -489,6 +497,17 @@ class LogReader:
         if pod.ready or pod.problem is None or not pod.problem.repeats:
             return lately or ""
         return self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES, previous=True) or lately or ""
+
+
+def _starting(status: MigrationStatus, pods: Sequence[PodState]) -> PodState | None:
+    """Return the broker's pod whose start is followed: the one that status watches, or the one that is restarted."""
+    watched = status.watched_start
+    operation = status.operation
+    if watched is not None:
+        return next((pod for pod in pods if pod.process == watched.process), None)
+    if operation is None:
+        return None
+    return next((pod for pod in pods if pod.name == operation.pod and pod.uid != operation.pod_uid), None)
 
 
 def _pods(sets: Sequence[StatefulSetState | Unobserved]) -> list[PodState]:
