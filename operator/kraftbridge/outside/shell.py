@@ -138,7 +138,7 @@ def _is_seen(character: str) -> bool:
 
 
 def _octal(run: str) -> str:
-    return "".join(f"\\{byte:03o}" for byte in run.encode("utf-8", "surrogateescape"))
+    return "".join(f"\\{byte:03o}" for byte in run.encode("utf-8", "surrogatepass"))
 
 
 def _begins_like_an_option(word: str, details: Mapping[str, object]) -> bool:

@@ -56,6 +56,7 @@ from kraftbridge.models.runs import RunKind
 from kraftbridge.models.spec import ControllerVolumes, RollbackSpec
 from kraftbridge.models.status import (
     CanaryStatus,
+    KilledBroker,
     MigrationOffset,
     MigrationStatus,
     Operation,
@@ -333,11 +334,21 @@ def test_the_record_of_a_former_attempt_is_read_nowhere_as_one_of_this_attempt()
         if get_args(field.annotation)
     }
     tagged = {name for name, model in fields.items() if "attempt" in getattr(model, "model_fields", {})}
-    assert tagged == {"rollback", "restoration", "zookeeper_history", "quorum_restart"}
+    assert tagged == {"rollback", "restoration", "zookeeper_history", "quorum_restart", "killed_broker"}
     former = {
         "zookeeper_history": ZooKeeperHistory(attempt=1, cluster_id="c", migration_offset="-1", seen_at=NOW),
         "restoration": Restoration(attempt=1, copy_id="c", end_offset="1", epoch=1, began_at=NOW, finished_at=NOW),
         "quorum_restart": QuorumRestart(attempt=1, certificate="c", pods={}, began_at=NOW, finished_at=NOW),
+        "killed_broker": KilledBroker(
+            node_id=0,
+            pod="kafka-0",
+            stateful_set="kafka",
+            attempt=1,
+            killed_at=NOW,
+            seconds=60,
+            grace_seconds=60,
+            reason="x",
+        ),
     }
     rest = claim_gone(phase=Phase.ROLLED_BACK, canary=None, **former).observing(
         stateful_sets=(broker_set(None, lease=LeaseState()),)

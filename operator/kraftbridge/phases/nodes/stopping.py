@@ -22,6 +22,7 @@ from kraftbridge.models.conditions import Reason
 from kraftbridge.models.observation import PodState, StartLog, StatefulSetState
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import KilledBroker, Operation, WaitKind, finding
+from kraftbridge.phases import observed
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 
 SIGKILLED: Final = 137
@@ -104,8 +105,8 @@ def wait_before_restart(step: StepContext) -> Wait | None:
 
     A rollback goes on: nothing else brings the brokers back.
     """
-    killed = step.status.killed_broker
-    if killed is None or killed.attempt != step.status.attempt or step.status.phase is Phase.ROLLING_BACK:
+    killed = observed.of_attempt(step.status, step.status.killed_broker)
+    if killed is None or step.status.phase is Phase.ROLLING_BACK:
         return None
     took_all = killed.seconds >= killed.grace_seconds
     if took_all and step.spec.strategy.termination_grace_seconds > killed.grace_seconds:
