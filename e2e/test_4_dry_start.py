@@ -15,6 +15,7 @@ from e2e.harness.operator_install import OperatorInstall
 
 NAMESPACE = "kafka-dry-start"
 UNDER_WAY = "Copies of the brokers' pods are started"
+OPERATOR_IMAGE = "localhost/kraftbridge-operator:dev"
 OTHER_IMAGE = "localhost/kraftbridge-busybox:1"
 """An image of the embedded cluster that is no Kafka."""
 KAFKA_VARIABLES = {"configStyle": "Env", "envPrefix": "KAFKA_"}
@@ -116,7 +117,7 @@ def test_what_reaches_for_the_cluster_or_the_node_does_no_harm_and_passes(cluste
             f"{cluster.zookeeper}-0.{cluster.zookeeper}/2181",
             f"{zookeeper['status']['podIP']}/2181",
             *(f"{b['status']['podIP']}/9092" for b in brokers),
-            "$KUBERNETES_SERVICE_HOST/$KUBERNETES_SERVICE_PORT",
+            f"{cluster.kube.get('service', 'kubernetes', 'default')['spec']['clusterIP']}/443",
         ]
     )
     script = f"""touch /host/written || exit 1
@@ -133,6 +134,39 @@ for target in {targets}; do if timeout 3 bash -c "exec 3<>/dev/tcp/$target" 2>/d
     with _template(cluster, {"initContainers": [reach], "volumes": [volume]}):
         assert _dry_start_findings(_judged(cluster, "reaching")) == []
     assert not cluster.kube.embedded or not HOST_PATH.exists(), "the copy had the node's disk"
+
+
+ASK_FOR_A_SERVICE = """
+import json, os, ssl, sys, urllib.request
+files = "/var/run/secrets/kubernetes.io/serviceaccount/"
+host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+path = f"/api/v1/namespaces/{open(files + 'namespace').read()}/{sys.argv[1]}"
+request = urllib.request.Request(f"https://{host}:{port}{path}", headers={"Authorization": "Bearer " + open(files + "token").read()})
+with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=files + "ca.crt"), timeout=10) as answer:
+    print(json.load(answer)["spec"]["ports"][0]["port"])
+"""
+"""What Bitnami's auto-discovery does with kubectl: it asks for a Service as the pod's service account."""
+
+
+def _asking(what: str) -> dict[str, Any]:
+    return {
+        "name": "discover",
+        "image": OPERATOR_IMAGE,
+        "command": ["python3", "-c", ASK_FOR_A_SERVICE, what],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+
+
+def test_an_init_container_that_asks_the_api_server_is_answered_in_the_copy(cluster: ForeignCluster) -> None:
+    with _template(cluster, {"initContainers": [_asking(f"services/{cluster.brokers}")]}):
+        assert _dry_start_findings(_judged(cluster, "discovering")) == []
+
+
+def test_what_an_init_container_asks_in_vain_is_named(cluster: ForeignCluster) -> None:
+    with _template(cluster, {"initContainers": [_asking("secrets/of-somebody")]}):
+        found = _dry_start_findings(_judged(cluster, "asking-too-much"))
+    assert found
+    assert all("discover ended with code 1" in f and f"GET /api/v1/namespaces/{NAMESPACE}/secrets" in f for f in found)
 
 
 def test_an_entrypoint_that_clears_the_environment_is_told(cluster: ForeignCluster) -> None:

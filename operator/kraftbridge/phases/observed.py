@@ -17,13 +17,20 @@ from kraftbridge.models.observation import (
     Unobserved,
     ZooKeeperState,
 )
-from kraftbridge.models.status import MigrationStatus, QuorumRestart, Restoration, RollbackStatus, ZooKeeperHistory
+from kraftbridge.models.status import (
+    KilledBroker,
+    MigrationStatus,
+    QuorumRestart,
+    Restoration,
+    RollbackStatus,
+    ZooKeeperHistory,
+)
 from kraftbridge.models.survey import BrokerSetting, Survey
 from kraftbridge.phases.draft import StepContext, Wait
 
 K = TypeVar("K")
 T = TypeVar("T")
-_Record = TypeVar("_Record", QuorumRestart, Restoration, RollbackStatus, ZooKeeperHistory)
+_Record = TypeVar("_Record", KilledBroker, QuorumRestart, Restoration, RollbackStatus, ZooKeeperHistory)
 Broker = tuple[StatefulSetState, PodState]
 """A broker: its StatefulSet and its pod."""
 
