@@ -74,7 +74,7 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
         yield run
     finally:
         server.terminate()
-        server.wait(30)
+        assert server.wait(30) == 0, "a copy waits for nobody who does not end"
 
 
 @pytest.mark.parametrize(

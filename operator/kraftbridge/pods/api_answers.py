@@ -15,9 +15,11 @@ import logging
 import os
 import re
 import secrets
+import signal
 import ssl
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -215,6 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     server = Server((host, int(port)), answers, write_identity(options.identity, options.namespace, host))
     # The token comes last: who finds it finds the server, too.
     _write(options.identity / "token", secrets.token_urlsafe().encode())
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown, daemon=True).start())
     server.serve_forever()
     return 0
 

@@ -45,7 +45,8 @@ def outcome_of(
     outcome = replace(outcome, images=_images(copy, pod))
     for container in entries(pod, "spec", "initContainers"):
         code = exit_code(pod, container["name"])
-        if code == 0 or (container["name"] == builder.API and code is None):
+        # The stand-in serves until the kubelet ends it; while it does not, the next init container does not begin.
+        if code == 0 or container["name"] == builder.API:
             continue
         text = read_log(container["name"])
         reached = reached_by(pod, container["name"])

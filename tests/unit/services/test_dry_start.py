@@ -261,8 +261,19 @@ def test_a_stand_in_that_still_serves_is_no_container_that_did_not_end(pods: Pod
     end["initContainerStatuses"].insert(1, {"name": API, "state": {"running": {}}})
     pods.end = lambda _: end
     assert run(pods, live=LIVE_WITH_TOKEN).start is not None
-    end["initContainerStatuses"][1] = terminated(API, 1)
-    assert "kraftbridge-dry-start-api ended with code 1" in run(pods, live=LIVE_WITH_TOKEN).problem
+    for code in (0, 137, 143):
+        end["initContainerStatuses"][1] = terminated(API, code)
+        assert run(pods, live=LIVE_WITH_TOKEN).start is not None, "the kubelet ends it after Kafka's container"
+
+
+def test_a_stand_in_that_does_not_start_is_named(pods: Pods) -> None:
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
+    prepared = terminated("kraftbridge-prepare", 0)
+    never = [prepared, {"name": API, "state": waiting}, {"name": "prepare", "state": {"waiting": {}}}]
+    pods.end = lambda _: {"phase": "Pending", "initContainerStatuses": never}
+    problem = run(pods, live=LIVE_WITH_TOKEN).problem
+    assert problem.startswith("init container prepare did not end")
+    assert API in problem
 
 
 def test_what_an_init_container_asked_in_vain_is_named(pods: Pods) -> None:
