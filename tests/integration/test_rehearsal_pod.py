@@ -240,11 +240,11 @@ def test_the_pod_starts_the_brokers_too_and_kafka_says_what_is_lost(
     assert (result.of_controllers.verdict, result.of_controllers.reason) == (alone.verdict, alone.reason)
     assert [each.verdict for each in result.brokers] == ["Works", "Fails", "Works"], result.to_json(indent=1)
     refused = result.brokers[1]
-    assert {each.name: (each.stored, each.holds, each.held) for each in refused.compared} == {
-        "log.cleaner.threads": ("2", "1", False),
-        "log.retention.ms": ("-1", None, False),
-        "num.io.threads": ("8", "2", False),
-    }
+    compared = {each.name: (each.stored, each.holds, each.held) for each in refused.compared}
+    # Kafka applies the default and the broker's own settings in the order of a hash map whose keys hash by identity:
+    # a default that comes first is in force although the broker's own settings are refused.
+    assert compared.pop("log.retention.ms") in (("-1", None, False), ("-1", "-1", True))
+    assert compared == {"log.cleaner.threads": ("2", "1", False), "num.io.threads": ("8", "2", False)}
     assert "value should not be greater than double the current value 2" in refused.reason
     assert result.verdict is RehearsalVerdict.FAILS
     assert {"ssl.keystore.location", "ssl.keystore.password", "listeners"} <= result.brokers[2].replaced_settings.keys()
