@@ -26,7 +26,7 @@ from kraftbridge.models.phase import ZkMigrationState
 from kraftbridge.models.pod_problem import PodProblem, problem_of
 from kraftbridge.models.rehearsal import RehearsalResult
 from kraftbridge.models.report import VerdictSummary
-from kraftbridge.models.status import ChangedField, GuardedStatefulSet, KeptCopy, SeenSecret, ZooKeeperBehind
+from kraftbridge.models.status import ChangedField, GuardedStatefulSet, KeptCopy, Operation, SeenSecret, ZooKeeperBehind
 from kraftbridge.models.survey import Survey
 from kraftbridge.models.survey import Unobserved as Unobserved  # noqa: PLC0414 - the rest of the package knows it from here
 from kraftbridge.models.volumes import Mount
@@ -178,6 +178,10 @@ class PodState:
     def process(self) -> str:
         """Identity of what runs in the pod: another one after each start of a container."""
         return self.uid if self.running_since is None else f"{self.uid} {self.running_since:%Y-%m-%dT%H:%M:%SZ}"
+
+    def replaces(self, operation: Operation) -> bool:
+        """Return whether it is the next pod of the one that an operation restarts."""
+        return self.name == operation.pod and self.uid != operation.pod_uid
 
     @property
     def problem(self) -> PodProblem | None:

@@ -42,6 +42,8 @@ WAITS: Final = {
 """Reasons for which a container waits that do not end by themselves
 (``pkg/kubelet/images``, ``pkg/kubelet/container``)."""
 UNSCHEDULABLE: Final = "Unschedulable"
+OOM_KILLED: Final = "OOMKilled"
+"""Reason of a container's end by the kernel, since it reached its memory limit."""
 LOST_NODE: Final = "NodeLost"
 _REASONS: Final = {**WAITS, UNSCHEDULABLE: PodProblem.CAPACITY, LOST_NODE: PodProblem.NODE_LOST}
 
@@ -50,6 +52,6 @@ def problem_of(trouble: str) -> PodProblem | None:
     """Return the problem that a text like `PodState.trouble` is about, None for an empty one."""
     if not trouble:
         return None
-    if "OOMKilled" in trouble or "OutOfMemoryError" in trouble:
+    if OOM_KILLED in trouble or "OutOfMemoryError" in trouble:
         return PodProblem.MEMORY  # how the container ended last follows the reason why it waits
     return _REASONS.get(trouble.replace(":", " ").split(" ")[0], PodProblem.OTHER)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
+from typing_extensions import override
 
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts
@@ -111,7 +112,8 @@ class Said(_Model):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _visible(cls, value: Any) -> Any:
+    @override
+    def _writable(cls, value: Any) -> Any:
         return all_visible(value)
 
 

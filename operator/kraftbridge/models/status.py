@@ -74,6 +74,11 @@ class FindingStatus(StatusModel):
     """Whether spec.preflight.accepted lists the finding."""
 
     @property
+    def sentence(self) -> str:
+        """The finding for a message: its code and object, what is wrong, and what to do."""
+        return f"{self.code} on {self.object}: {self.reason}. {self.fix}"
+
+    @property
     def blocks(self) -> bool:
         """Whether the finding closes the gate out of Preflight."""
         return self.severity is Severity.BLOCKING and not self.accepted
@@ -1521,8 +1526,8 @@ MAXIMUM_REASON = 1024
 def finding(code: Code, obj: str, /, **details: object) -> FindingStatus:
     """Return a finding; ``details`` fill the placeholders in the catalogue's texts of this code."""
     reason, fix = code.describe(**details)
-    said = reason[:MAXIMUM_REASON]
-    return FindingStatus(code=code, severity=code.severity, object=visible(obj), reason=said, fix=fix)
+    reason = reason[:MAXIMUM_REASON]
+    return FindingStatus(code=code, severity=code.severity, object=visible(obj), reason=reason, fix=fix)
 
 
 def some(names: Iterable[object], most: int = 5) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 
@@ -25,12 +26,21 @@ def writable(value: Any) -> Any:
 
     JSON can spell such a text, and ZooKeeper holds JSON that anybody wrote. Reports and messages name it.
     """
+    return with_texts(value, _writable)
+
+
+def with_texts(value: Any, changed: Callable[[str], str]) -> Any:
+    """Return a value of JSON with every text in it changed, the names of fields too."""
     match value:
         case str():
-            return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
-        case list():
-            return [writable(item) for item in value]
+            return changed(value)
+        case list() | tuple():
+            return [with_texts(item, changed) for item in value]
         case dict():
-            return {writable(key): writable(item) for key, item in value.items()}
+            return {with_texts(key, changed): with_texts(item, changed) for key, item in value.items()}
         case _:
             return value
+
+
+def _writable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from typing_extensions import override
 
+from kraftbridge.outside.json_text import with_texts
+
 LINE_END: Final = "\n"
 _LAYOUT: Final = (LINE_END, "\t")
 _LAYOUT_OR_REST: Final = re.compile(r"[\n\t]|[^\n\t]+")
@@ -39,15 +41,7 @@ def visible_lines(text: str) -> str:
 
 def all_visible(value: Any) -> Any:
     """Return a value of JSON, of which every text is seen; line ends and tabs stay."""
-    match value:
-        case str():
-            return visible_lines(value)
-        case list() | tuple():
-            return [all_visible(item) for item in value]
-        case dict():
-            return {all_visible(key): all_visible(item) for key, item in value.items()}
-        case _:
-            return value
+    return with_texts(value, visible_lines)
 
 
 class VisibleFormatter(logging.Formatter):

@@ -323,7 +323,7 @@ def _ensure_rehearsed(draft: Draft) -> Wait | None:
     if not standing:
         return None
     first = standing[0]
-    message = f"{first.code} on {first.object}: {first.reason}. {first.fix}"
+    message = first.sentence
     return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
 
 

@@ -180,7 +180,7 @@ def redundancy_blockers(step: StepContext) -> Blockers:
     if redundancy.read_at is None or step.now - redundancy.read_at > REDUNDANCY_FRESH_FOR:
         return ["the topics' redundancy is being read again"]
     findings = blocking(redundancy_findings(step.spec, redundancy))
-    return [f"{finding.code} on {finding.object}: {finding.reason}. {finding.fix}" for finding in findings]
+    return [finding.sentence for finding in findings]
 
 
 def restart_blockers(step: StepContext) -> Blockers:

@@ -153,7 +153,7 @@ def _stalled(step: StepContext, standing: FindingStatus, held: str) -> Wait:
     words = f" ({some(differing, _SHOWN)})" if differing else ""
     return Wait(
         f"The brokers' settings are not what they were in preflight{words}: "
-        f"{standing.code} on {standing.object}: {standing.reason}. {standing.fix}. "
+        f"{standing.sentence}. "
         f"{held}; the migration goes on by itself once this is mended. A rollback is possible as before",
         WaitKind.USER,
         Reason.FINDINGS,

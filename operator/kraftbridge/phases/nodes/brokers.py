@@ -10,7 +10,7 @@ from typing import Final
 
 from kraftbridge.models.observation import PodState, QuorumState, StatefulSetState, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.status import BrokersStatus, Operation, OperationKind
+from kraftbridge.models.status import BrokersStatus, OperationKind
 from kraftbridge.phases import gates, observed
 from kraftbridge.phases.draft import StepContext
 from kraftbridge.phases.nodes import sights
@@ -199,7 +199,7 @@ def starting_broker(step: StepContext) -> PodState | None:
     watched = step.status.watched_start
     running = [broker for broker in observed.brokers_of(step) if _runs_for_a_while(step, broker[1])]
     restarted = _restarting(step)
-    replaced = [pod for _, pod in running if operation is not None and _replaces(operation, pod)]
+    replaced = [pod for _, pod in running if operation is not None and pod.replaces(operation)]
     away = [broker[1] for broker in running if trouble_of(step, broker) is not None]
     # What is known of a start is of one process: a look in which another broker seems to be away must not forget it.
     process = None if watched is None else watched.process
@@ -210,10 +210,6 @@ def starting_broker(step: StepContext) -> PodState | None:
 def _restarting(step: StepContext) -> str:
     """Return the name of the pod that restarts, ``""`` when none does."""
     return "" if step.status.operation is None else step.status.operation.pod
-
-
-def _replaces(operation: Operation, pod: PodState) -> bool:
-    return pod.name == operation.pod and pod.uid != operation.pod_uid
 
 
 def _runs_for_a_while(step: StepContext, pod: PodState) -> bool:

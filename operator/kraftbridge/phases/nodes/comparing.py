@@ -279,5 +279,5 @@ def settings_digest(step: StepContext, now: BrokerNow) -> str:
 
 
 def _stalled(result: FindingStatus) -> Wait:
-    message = f"{result.code} on {result.object}: {result.reason}. {result.fix}"
+    message = result.sentence
     return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)

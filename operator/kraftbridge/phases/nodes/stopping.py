@@ -21,12 +21,12 @@ from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.observation import PodState, StartLog, StatefulSetState
 from kraftbridge.models.phase import Phase
+from kraftbridge.models.pod_problem import OOM_KILLED
 from kraftbridge.models.status import KilledBroker, Operation, WaitKind, finding
 from kraftbridge.phases import observed
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 
 SIGKILLED: Final = 137
-OUT_OF_MEMORY: Final = "OOMKilled"
 
 
 def note_end(draft: Draft, operation: Operation, pod: PodState) -> Operation:
@@ -48,7 +48,7 @@ def note_end(draft: Draft, operation: Operation, pod: PodState) -> Operation:
 def note_start(draft: Draft, operation: Operation, pod: PodState) -> Operation:
     """Record what the log of the next pod says of the end of the one before; return the record."""
     log = draft.observation.start_log
-    if pod.uid == operation.pod_uid or not isinstance(log, StartLog) or log.process != pod.process or not log.unclean:
+    if not pod.replaces(operation) or not isinstance(log, StartLog) or log.process != pod.process or not log.unclean:
         return operation
     noted = operation.model_copy(update={"unclean_start": log.unclean})
     if noted != operation:
@@ -61,10 +61,12 @@ def note_killed(draft: Draft, operation: Operation, stateful_set: StatefulSetSta
     how = _how(operation, pod)
     if not how:
         return
-    # Without a look at the deletion only the log tells, and a longer grace period is not known to help.
     grace_seconds = operation.grace_seconds or draft.spec.strategy.termination_grace_seconds
-    due_at = operation.kill_due_at or draft.now + timedelta(seconds=grace_seconds)
     gone_at = pod.created_at or draft.now
+    seconds = 0.0  # without a look at the deletion only the log tells, and a longer grace period is not known to help
+    if operation.kill_due_at is not None:
+        deleted_at = operation.kill_due_at - timedelta(seconds=grace_seconds)
+        seconds = (gone_at - deleted_at).total_seconds()
     draft.update(
         killed_broker=KilledBroker(
             node_id=operation.node_id,
@@ -72,7 +74,7 @@ def note_killed(draft: Draft, operation: Operation, stateful_set: StatefulSetSta
             stateful_set=stateful_set.name,
             attempt=draft.status.attempt,
             killed_at=gone_at,
-            seconds=max(0, int((gone_at - due_at + timedelta(seconds=grace_seconds)).total_seconds())),
+            seconds=max(0, int(seconds)),
             grace_seconds=grace_seconds,
             reason=how,
         )
@@ -89,7 +91,7 @@ def _how(operation: Operation, pod: PodState) -> str:
         return left_behind
     whole = pod.created_at is not None and pod.created_at >= due_at
     grace = f"{operation.grace_seconds} s" if operation.grace_seconds else "its whole time"
-    if operation.exit_reason == OUT_OF_MEMORY:
+    if operation.exit_reason == OOM_KILLED:
         return "its container was killed because it reached its memory limit while it ended"
     if operation.exit_code == SIGKILLED and whole:
         return f"it ran on for {grace}, and the kubelet killed it (exit code {SIGKILLED})"
@@ -122,5 +124,4 @@ def wait_before_restart(step: StepContext) -> Wait | None:
     )
     if step.spec.preflight.accepts(found.code, found.object):
         return None
-    message = f"{found.code} on {found.object}: {found.reason}. {found.fix}"
-    return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+    return Wait(found.sentence, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)

@@ -175,7 +175,7 @@ def _is_seen(part: str, kafka: str) -> bool:
 
 
 def _stalled(begun: str, standing: FindingStatus) -> Wait:
-    message = f"{begun}. {standing.code} on {standing.object}: {standing.reason}. {standing.fix}"
+    message = f"{begun}. {standing.sentence}"
     return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
 
 

@@ -28,7 +28,7 @@ from kraftbridge.models.observation import (
     clues_in,
 )
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.pod_problem import LOST_NODE, UNSCHEDULABLE, WAITS
+from kraftbridge.models.pod_problem import LOST_NODE, OOM_KILLED, UNSCHEDULABLE, WAITS
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import DOES_NOT_EXIST
@@ -157,7 +157,7 @@ def _last_end(container: Object) -> str:
     last = section(container, "lastState", "terminated")
     if "exitCode" not in last:
         return ""
-    killed = " (OOMKilled)" if last.get("reason") == "OOMKilled" else ""
+    killed = f" ({OOM_KILLED})" if last.get("reason") == OOM_KILLED else ""
     return f", last exit code {last['exitCode']}{killed}{_last_words(last.get('message', ''))}"
 
 
@@ -486,6 +486,9 @@ class LogReader:
                 raise ObservationError(f"log of pod {pod.name}", "Kafka's log is not in it")
             loading = list(filter(_LOADING.search, text.splitlines()))
             recovery = loading[-1].strip()[:_MOST_WORDS] if loading else ""
+            operation = migration.status.operation
+            if operation is None or operation.unclean_start or not pod.replaces(operation):
+                return StartLog(pod.process, recovery)
             begin = self._kubernetes.pod_logs(namespace, pod.name, container, None, limit_bytes=_BEGIN_BYTES) or ""
             unclean = _UNCLEAN.search(begin) or _UNCLEAN.search(text)
             return StartLog(pod.process, recovery, unclean[0] if unclean else "")
@@ -507,7 +510,7 @@ def _starting(status: MigrationStatus, pods: Sequence[PodState]) -> PodState | N
         return next((pod for pod in pods if pod.process == watched.process), None)
     if operation is None:
         return None
-    return next((pod for pod in pods if pod.name == operation.pod and pod.uid != operation.pod_uid), None)
+    return next((pod for pod in pods if pod.replaces(operation)), None)
 
 
 def _pods(sets: Sequence[StatefulSetState | Unobserved]) -> list[PodState]:
