@@ -816,18 +816,22 @@ class Cluster:
     def _start_log(self, status: MigrationStatus) -> StartLog | Unobserved:
         if status.watched_start is None:
             return self._next_start(status)
-        for workload in self.broker_sets:
-            for pod in workload.pods.values():
-                if self._pod_state(pod).process == status.watched_start.process:
-                    return StartLog(status.watched_start.process, self.slow_starts.line(pod.node, self.time.now))
+        for pod in (pod for workload in self.broker_sets for pod in workload.pods.values()):
+            if self._pod_state(pod).process == status.watched_start.process:
+                return self._log_of(pod)
         return Unobserved("log of the broker that starts", "its pod is gone")
+
+    def _log_of(self, pod: Pod) -> StartLog:
+        """Return what the log of a broker's pod says of its start."""
+        log = self.endings.next_start(self._pod_state(pod).process, pod.node)
+        return replace(log, recovery=self.slow_starts.line(pod.node, self.time.now))
 
     def _next_start(self, status: MigrationStatus) -> StartLog:
         """Return what the log of the pod says that comes after a restart's old one."""
         operation = status.operation
         for pod in (pod for workload in self.broker_sets for pod in workload.pods.values()):
             if operation is not None and pod.node == operation.node_id and pod.uid != operation.pod_uid:
-                return StartLog(self._pod_state(pod).process, unclean=self.endings.line(pod.node))
+                return self._log_of(pod)
         return StartLog("")
 
     def _broker_now(self, status: MigrationStatus) -> BrokerNow | Unobserved:

@@ -1,6 +1,7 @@
 """Worlds in which an entrypoint keeps SIGTERM from Kafka, until the user accepts that.
 
 The kubelet kills a broker after its grace period, or at once where an init process ends with a shell and leaves Kafka behind.
+Some brokers log nothing at INFO, so that their next start does not tell how they ended.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from tests.simulation.kafka import BROKERS
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import Action, RestartPod
-from kraftbridge.models.observation import Observation, StartLog
+from kraftbridge.models.observation import StartLog
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import AcceptedFinding
 from kraftbridge.models.status import MigrationStatus
@@ -25,6 +26,8 @@ GRACE_SECONDS = 60
 _WORLDS = 0.15
 _ACCEPTED = 0.02
 _LEAVES_BEHIND = 0.3
+_QUIET = 0.05
+_QUIET_IF_DEAF = 0.5
 
 
 class Endings:
@@ -34,9 +37,11 @@ class Endings:
         self.random = Random(f"endings of {seed}")
         self.is_deaf = troubled and self.random.random() < _WORLDS
         self.leaves_behind = self.is_deaf and self.random.random() < _LEAVES_BEHIND
+        quiet = _QUIET_IF_DEAF if self.is_deaf else _QUIET
+        self.is_quiet = troubled and not self.leaves_behind and self.random.random() < quiet
         self._accepted = False
-        self._watched: set[str] = set()
-        """UIDs of pods that the operator has seen while it restarted them."""
+        self._restarted: set[str] = set()
+        """UIDs of pods that served when the operator recorded their restart."""
         self._killed: dict[str, int] = {}
         """Broker by the UID of its pod that was killed."""
 
@@ -44,26 +49,26 @@ class Endings:
         """Return how long a broker takes to end that takes so long where nothing keeps SIGTERM from it."""
         return GRACE_SECONDS + quick if self.is_deaf and not self.leaves_behind else quick
 
-    def line(self, node: int) -> str:
-        """Return what a broker's log says at its start of the end before."""
-        if not self.leaves_behind:
-            return ""
-        return f"Recovering {node + 3} logs from /data since no clean shutdown file was found"
+    def next_start(self, process: str, node: int) -> StartLog:
+        """Return what the log of a broker's next start says of the end before."""
+        if self.is_quiet:
+            return StartLog(process)
+        if not self.is_deaf:
+            return StartLog(process, clean=True)
+        return StartLog(
+            process, unclean=f"Recovering {node + 3} logs from /data since no clean shutdown file was found"
+        )
 
     def gone(self, uid: str, node: int) -> None:
         """Note that a pod is gone."""
-        if self.is_deaf and not self.leaves_behind and node in BROKERS and uid in self._watched:
+        if self.is_deaf and node in BROKERS and uid in self._restarted:
             self._killed[uid] = node
 
-    def note_look(self, observation: Observation, before: MigrationStatus) -> None:
-        """Note what the operator has seen, in a step that was published."""
-        operation = before.operation
-        pods = [pod for item in observation.seen_sets for pod in item.pods if pod.deleting]
-        if operation is not None and operation.serving and operation.pod_uid in {pod.uid for pod in pods}:
-            self._watched.add(operation.pod_uid)
-        log = observation.start_log
-        if operation is not None and operation.serving and isinstance(log, StartLog) and log.unclean:
-            self._killed[operation.pod_uid] = operation.node_id
+    def note_decision(self, status: MigrationStatus) -> None:
+        """Note the restart that the operator has recorded, in a step that was published."""
+        operation = status.operation
+        if operation is not None and operation.serving:
+            self._restarted.add(operation.pod_uid)
 
     def happen(self, run: Run) -> None:
         """Let the user accept what the status says, some time later."""
@@ -72,7 +77,7 @@ class Endings:
 
     def accept(self, run: Run) -> None:
         """Let the user accept that brokers are killed."""
-        if self._accepted or not self._killed:
+        if self._accepted or run.status.killed_broker is None:
             return
         self._accepted = True
         run.coverage.faults[WORLD] += 1
@@ -81,7 +86,7 @@ class Endings:
     def begin_anew(self) -> None:
         """Note that another attempt begins, to which earlier kills say nothing."""
         self._killed.clear()
-        self._watched.clear()
+        self._restarted.clear()
 
     def trouble_of(self, run: Run, action: Action) -> str:
         """Return which promise an action breaks: after the first broker that was killed, no other one that serves restarts."""

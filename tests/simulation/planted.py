@@ -18,7 +18,7 @@ from kraftbridge.models.observation import (
 )
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.runs import RunKind
-from kraftbridge.models.status import DryStartRunStatus, FindingStatus, KeptCopy, LostQuorum
+from kraftbridge.models.status import DryStartRunStatus, FindingStatus, KeptCopy, LostQuorum, Operation
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases import (
     basis,
@@ -228,6 +228,11 @@ def _a_killed_broker_is_one_that_ended(_step: StepContext) -> None:
     """Restart the next broker although the last one had to be killed, as up to 7476010."""
 
 
+def _an_end_that_nobody_knows_is_a_good_one(_step: StepContext, _operation: Operation) -> str:
+    """Take an end that neither pod nor log shows for one that needs no look, as up to a8b3ad0."""
+    return ""
+
+
 def _any_phase_will_do(_step: StepContext) -> list[str]:
     """Restart all controllers whose certificate has ended in any phase."""
     return []
@@ -272,6 +277,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "recognizing": (uids, "_exchanged", _a_name_is_an_identity),
     "resting": (rests, "blockers", _a_rest_is_a_rest),
     "walled": (reaching, "wait_before_restart", _every_path_is_open),
+    "incurious": (stopping, "_unknown", _an_end_that_nobody_knows_is_a_good_one),
     "merciless": (stopping, "wait_before_restart", _a_killed_broker_is_one_that_ended),
     "ageless": (presented, "expired", _no_certificate_ends),
     "crowding": (converging, "_lack_of_pods", _all_paces_are_one),

@@ -370,9 +370,9 @@ class Run:
             self.trail.append(f"{cluster.time.now:9.1f} {line}")
         self.status = decision.status
         self.uids.note_look(self)
-        self.endings.note_look(observation, before)
         if before.attempt != decision.status.attempt:
             self.endings.begin_anew()
+        self.endings.note_decision(decision.status)
         self.stores.note_reading(self, observation)
         for v in decision.status.verifications:
             self.cluster.generation_of.setdefault(v.run_id, v.generation)

@@ -154,7 +154,7 @@ class Stores:
             self.give_back(run)
         self._follow_restoration(run)
         if cluster.exchanged and now >= self.claims_back_at and not self._may_restore(run):
-            cluster.exchanged.clear()
+            self._restore_claims(run)
         self.originals.recover(run)
 
     def _may_restore(self, run: Run) -> bool:
@@ -197,7 +197,7 @@ class Stores:
 
     def calm_down(self, run: Run) -> None:
         """Give everything back; an older ZooKeeper waits for the user's word where the operator asks for it."""
-        run.cluster.exchanged.clear()
+        self._restore_claims(run)
         self.originals.give_back(run)
         if run.cluster.kafka.lost not in ("", Lost.OLDER):
             self.give_back(run)
@@ -344,6 +344,14 @@ class Stores:
                 return f"the claim is removed from a {cluster.kafka.lost}"
             case _:
                 return ""
+
+    @staticmethod
+    def _restore_claims(run: Run) -> None:
+        """Let the claims come back that the operator has recorded, or those that were there before."""
+        known = run.status.controllers
+        for node_id, uid in ({} if known is None else known.volume_uids).items():
+            run.cluster.claims_of[run.status.attempt, int(node_id)] = uid
+        run.cluster.exchanged.clear()
 
     def _has_unrecorded_claims(self, run: Run) -> bool:
         """Whether a claim is gone or another one; one that was exchanged before the voters were formatted is recorded."""

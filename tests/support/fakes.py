@@ -94,6 +94,11 @@ Object = dict[str, Any]
 FLAG = "zookeeper.metadata.migration.enable"
 READ_VERBS = frozenset({"get", "list", "serves", "pod_logs", "may", "try_apply"})
 
+_START_OF_KAFKA = (
+    "INFO Skipping recovery of 5 logs from /data since clean shutdown file was found (kafka.log.LogManager)"
+)
+"""What the log of a broker says that ended by itself before."""
+
 
 class Killed(BaseException):
     """The operator process ends here."""
@@ -188,7 +193,7 @@ class FakeKubernetes:
         limit_bytes: int = LOG_BYTES,
     ) -> str | None:
         self._called("pod_logs", container, pod)
-        return self.logs.get(pod)
+        return self.logs.get(pod, _START_OF_KAFKA if container == "kafka" else None)
 
     def create(self, obj: Mapping[str, Any], *, field_manager: str = FIELD_MANAGER) -> Object:
         key = _key(obj)

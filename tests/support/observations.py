@@ -521,7 +521,10 @@ class Situation:
         decision = self.step()
         watched = decision.status.watched_start
         if watched is not None and self.observation.start_log == NOT_NEEDED:
-            return self.with_status(watched_start=watched).observing(start_log=StartLog(watched.process)).decide()
+            log = StartLog(watched.process, clean=True)
+            return self.with_status(watched_start=watched).observing(start_log=log).decide()
+        if (ended := self._log_of_next_start()) is not None:
+            return self.observing(start_log=ended).decide()
         keeping = decision.status.keeping
         if keeping is not None and not keeping.given_up and self.observation.kept_copy == NOT_NEEDED:
             made = kept_copy(keeping.run_id, secret=keeping.secret)
@@ -539,6 +542,14 @@ class Situation:
         """Decide once. The operator has watched the pods all along, with a clock like the nodes'."""
         status = self.status.model_copy(update={"sights": self._sights()})
         return decide(Migration(self.identity, self.spec, status), self.observation, self.now)
+
+    def _log_of_next_start(self) -> StartLog | None:
+        """Return what the next pod of a restart logs of the end before; None if another log is shown, or none is asked for."""
+        operation = self.status.operation
+        if self.observation.start_log != NOT_NEEDED or operation is None:
+            return None
+        pods = [pod for item in self.observation.seen_sets for pod in item.pods if pod.replaces(operation)]
+        return StartLog(pods[0].process, clean=True) if pods else None
 
     def _sights(self) -> tuple[PodSight, ...]:
         known = {(sight.pod, sight.process): sight for sight in self.status.sights}

@@ -1216,9 +1216,9 @@ class Code(StrEnum):
     )
     BROKER_KILLED = (
         "BrokerKilled", _BLOCKING, _RESTART,
-        ("Broker {broker} (pod {pod}) did not end by itself when it was restarted at {at}: {how}. It handed over no "
-         "leadership and did not close its logs, so it recovers them at its start, and clients saw it vanish. "
-         "The other brokers would end like it"),
+        ("Broker {broker} (pod {pod}) is not known to have ended by itself when it was restarted at {at}: {how}. "
+         "A broker that is killed hands over no leadership and does not close its logs, so it recovers them at its "
+         "start, and clients see it vanish. The other brokers would end like it"),
         ("Usually a shell in the entrypoint keeps SIGTERM from Kafka (start Kafka by exec), or a preStop hook or a "
          "slow controlled shutdown takes all of it: then set spec.strategy.terminationGraceSeconds above {seconds}. "
          "Accept this finding to let the other brokers restart like this, or roll back (spec.target ZooKeeper)"),

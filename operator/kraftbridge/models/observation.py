@@ -215,6 +215,8 @@ class StartLog:
     unclean: str = ""
     """Line that says that the former process left no mark of a clean shutdown (``LogManager``);
     empty if there is none."""
+    clean: bool = False
+    """Whether a line says that the former process left this mark, or no log to recover."""
 
 
 @dataclass(frozen=True, slots=True)

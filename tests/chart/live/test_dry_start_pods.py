@@ -61,5 +61,5 @@ def test_policy_and_secret_are_accepted_again_and_again(cluster: Cluster, facts:
     for copies in ([EACH], []):
         cluster.apply(owned(network_policy(facts)), owned(run_secret(facts, "salt", copies)))
     name = f"{OWNER}-dry-start"
-    assert sorted(cluster.get("secret", name)["data"]) == ["controllers", "salt"]
+    assert sorted(cluster.get("secret", name)["data"]) == ["api.json", "controllers", "salt"]
     assert cluster.get("networkpolicy", name)["spec"]["policyTypes"] == ["Ingress", "Egress"]

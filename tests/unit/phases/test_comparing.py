@@ -259,6 +259,21 @@ def test_a_broker_that_came_back_by_itself_is_compared_before_the_next_one_resta
     assert Code.BROKER_DIFFERS in refused.step().status.message
 
 
+@pytest.mark.parametrize("unread", [None, Unobserved("ConfigMap", "the API server is silent")])
+def test_a_record_that_was_never_written_holds_no_broker_that_came_back_by_itself(unread: Unobserved | None) -> None:
+    """The act that records it failed, and the broker crashed before its restart: nothing is on record of it."""
+    asked = BrokerRecordStatus(node_id=1, pod_uid="crashed", config_map="record-1")
+    fine = (
+        compared(rolling(Phase.ROLLING_BROKERS, 2), 1).with_status(broker_record=asked).observing(broker_record=unread)
+    )
+    decision = fine.step()
+    assert decision.status.broker_comparison is not None
+    assert (decision.status.broker_record is None) is (unread is None)
+    looked = fine.after(decision).observing(broker_now=broker_now(1)).step()
+    assert looked.status.broker_comparison is not None
+    assert (looked.status.broker_comparison.compared_at is not None) is (unread is None)
+
+
 def test_a_broker_whose_copy_lost_records_is_to_be_refilled_before_it_leads() -> None:
     lost = back(Phase.ROLLING_BROKERS, BrokerMode.KRAFT, offsets={("orders", 0): OffsetsNow(40, 100, 40, leads=True)})
     message = lost.step().status.message

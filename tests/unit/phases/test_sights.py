@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from tests.support.observations import BROKER_IDS, NOW, Situation, broker_set, cluster, open_gate, quorum, rolling
@@ -210,3 +211,30 @@ def test_a_look_in_which_another_broker_seems_away_forgets_no_recovery() -> None
     decision = situation.step()
     assert decision.status.watched_start == watched
     assert not [a for a in decision.actions if isinstance(a, RestartPod)]
+
+
+def late_start(**changes: Any) -> Situation:
+    """Return a restart whose pod is Ready for so long that it would be repeated if its log said nothing."""
+    world = World(restarting(), recovers_seconds=600, skew_seconds=0).play(400)
+    assert world.restarted_at == []
+    seen = world.situation.observing(
+        stateful_sets=(world.brokers(world.situation.now),),
+        start_log=world.start_log(up=False),
+        **world.kafka(up=False),
+    )
+    return seen.with_status(**changes)
+
+
+def test_the_first_look_at_a_start_takes_what_its_log_says() -> None:
+    """An operator that lost what it knew of the start reads a log that tells of recovery: the broker is not down."""
+    decision = late_start(watched_start=None).step()
+    watched = decision.status.watched_start
+    assert watched is not None
+    assert watched.recovery
+    assert [a for a in decision.actions if isinstance(a, RestartPod)] == []
+
+
+def test_a_look_in_which_nobody_lists_pods_forgets_no_start() -> None:
+    late = late_start()
+    unseen = late.observing(stateful_sets=(Unobserved("StatefulSet kafka", "no answer in time"),))
+    assert unseen.step().status.watched_start == late.status.watched_start

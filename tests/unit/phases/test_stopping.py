@@ -11,7 +11,7 @@ from tests.support.observations import BROKER_IDS, NOW, Situation, rolling
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import Decision, RestartPod
-from kraftbridge.models.observation import StartLog
+from kraftbridge.models.observation import StartLog, Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import AcceptedFinding
 from kraftbridge.models.status import KilledBroker, Operation, OperationKind, WaitKind
@@ -57,7 +57,14 @@ def returned(
     assert status.operation is not None
     known = status.operation.model_copy(update=operation)
     back = rolling(phase, 1).with_status(operation=known)
-    return with_pod(back, 0, uid="new", created_at=DELETED_AT + timedelta(seconds=after))
+    situation = with_pod(back, 0, uid="new", created_at=DELETED_AT + timedelta(seconds=after))
+    return situation.observing(start_log=StartLog(process_of(situation), clean=True))
+
+
+def process_of(situation: Situation) -> str:
+    """Return the process of the first broker."""
+    (item,) = situation.observation.stateful_sets
+    return item.pods[0].process  # type: ignore[union-attr]
 
 
 def killed(situation: Situation) -> KilledBroker | None:
@@ -130,21 +137,55 @@ def test_a_kafka_that_its_init_process_left_behind_is_told_by_the_next_start() -
     """``tini`` around ``bash -c`` without ``exec``: the shell ends with 143 at once, and Kafka is killed with the container."""
     for seen, seconds in ((True, 12), (False, 0)):
         back = returned(Phase.TAKING_OVER, 12, CLEAN, seen=seen)
-        (item,) = back.observation.stateful_sets
-        process = item.pods[0].process  # type: ignore[union-attr]
+        process = process_of(back)
         found = killed(back.observing(start_log=StartLog(process, unclean=UNCLEAN)))
         assert found is not None
         assert found.reason == f"the next Kafka says: {UNCLEAN}"
         assert found.seconds == seconds
         assert killed(back.observing(start_log=StartLog("another", unclean=UNCLEAN))) is None
-        assert killed(back.observing(start_log=StartLog(process))) is None
+        assert killed(back.observing(start_log=StartLog(process, clean=True))) is None
     down_before = returned(Phase.TAKING_OVER, 12, CLEAN, serving=False)
     assert killed(down_before.observing(start_log=StartLog(process, unclean=UNCLEAN))) is None
 
 
-def test_what_nobody_saw_or_what_was_down_before_is_not_judged() -> None:
-    assert killed(returned(Phase.TAKING_OVER, 400, seen=False)) is None
-    assert killed(returned(Phase.TAKING_OVER, 400, KILLED, serving=False)) is None
+def test_an_end_that_nobody_saw_is_known_by_the_next_start_alone() -> None:
+    unseen = returned(Phase.TAKING_OVER, 400, seen=False)
+    assert killed(unseen) is None
+    silent = StartLog(process_of(unseen))
+    found = killed(unseen.observing(start_log=silent))
+    assert found is not None
+    assert (found.node_id, found.seconds) == (0, 0)
+    assert (
+        found.reason
+        == "nobody saw it end, and the log of its next start has no line of LogManager that says how it did"
+    )
+    seen = returned(Phase.TAKING_OVER, 12)
+    assert killed(seen.observing(start_log=silent)) is None
+    rolled_back = unseen.status.model_copy(update={"phase": Phase.ROLLING_BACK})
+    assert killed(replace(unseen, status=rolled_back).observing(start_log=silent)) is None
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_restart_is_over_only_when_the_log_of_the_next_start_was_read(seen: bool) -> None:
+    back = returned(Phase.TAKING_OVER, 12, seen=seen)
+    assert back.step().status.operation is None
+    for log in (Unobserved("log of pod kafka-0", "403"), StartLog("")):
+        unread = back.observing(start_log=log)
+        decision = unread.step()
+        assert decision.status.operation is not None
+        assert restarts(unread.decide()) == []
+        assert "broker 0 is back, and how it ended before is not known: " in decision.status.message
+        assert accepting(unread).step().status.operation is None
+    assert (
+        "log of pod kafka-0 could not be observed: 403"
+        in back.observing(start_log=Unobserved("log of pod kafka-0", "403")).step().status.message
+    )
+
+
+def test_what_was_down_before_is_not_judged() -> None:
+    down = returned(Phase.TAKING_OVER, 400, KILLED, serving=False)
+    assert killed(down) is None
+    assert down.observing(start_log=Unobserved("log", "403")).step().status.operation is None
 
 
 def after_a_kill(phase: Phase, **changes: Any) -> Situation:
@@ -167,7 +208,10 @@ def test_no_other_broker_restarts_after_one_was_killed_until_the_user_accepts_it
     assert len(following) == 1
     held = after_a_kill(phase).decide()
     assert restarts(held) == []
-    assert "BrokerKilled on StatefulSet/kafka: Broker 0 (pod kafka-0) did not end by itself" in held.status.message
+    assert (
+        "BrokerKilled on StatefulSet/kafka: Broker 0 (pod kafka-0) is not known to have ended by itself"
+        in held.status.message
+    )
     assert "after 301 s: it ran on for 300 s" in held.status.message
     assert held.status.waiting is not None
     assert held.status.waiting.kind is WaitKind.USER

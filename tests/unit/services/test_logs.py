@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.services.conftest import Operator
 
 from kraftbridge.exceptions import ObservationError
@@ -43,6 +44,34 @@ def test_a_start_that_finds_no_mark_of_a_clean_shutdown_stops_the_roll(operator:
 
 def test_a_broker_without_logs_to_recover_is_no_killed_one(operator: Operator) -> None:
     line = "Recovering 0 logs from /data since no clean shutdown file was found"
+    operator.walk(Phase.TAKING_OVER)
+    operator.kubernetes.logs = dict.fromkeys(("kafka-0", "kafka-1", "kafka-2"), line)
+    operator.walk(Phase.DUAL_WRITE)
+    assert operator.status().killed_broker is None
+
+
+def test_a_log_without_lines_of_info_does_not_say_how_a_broker_ended(operator: Operator) -> None:
+    """Here pods end between two looks, so that nobody sees how."""
+    operator.walk(Phase.TAKING_OVER)
+    operator.kubernetes.logs = dict.fromkeys(
+        ("kafka-0", "kafka-1", "kafka-2"), "WARN something (kafka.server.KafkaServer)"
+    )
+    operator.rest(40)
+    killed = operator.status().killed_broker
+    assert killed is not None
+    assert killed.reason.startswith("nobody saw it end")
+    assert [name for verb, _, name in operator.acts() if verb == "evict"] == [killed.pod]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Skipping recovery of 61 logs from /data since clean shutdown file was found",
+        "Skipping recovery for all logs in /data dir since clean shutdown file was found",
+        "No logs found to be loaded in /data",
+    ],
+)
+def test_a_start_that_finds_its_logs_closed_goes_on(operator: Operator, line: str) -> None:
     operator.walk(Phase.TAKING_OVER)
     operator.kubernetes.logs = dict.fromkeys(("kafka-0", "kafka-1", "kafka-2"), line)
     operator.walk(Phase.DUAL_WRITE)

@@ -111,6 +111,7 @@ def begin_unseen_comparison(draft: Draft) -> bool:
         mode = BrokerMode.of(stateful_set.configuration)
         is_new = mode is not BrokerMode.ZOOKEEPER and compared.get(node_id, "") != pod.process
         if is_new and _is_settled(draft, stateful_set, pod):
+            forget_unwritten_record(draft)
             begin_comparison(draft, node_id, pod, mode)
             return True
     return False

@@ -273,6 +273,7 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
 
     waiting = restarts.follow_replacement(draft, operation, pod, may_stop)
     waiting = waiting or _follow_return(draft, operation, stateful_set, pod)
+    waiting = waiting or stopping.wait_for_log(draft, operation, stateful_set.name, pod)
     if waiting is None:
         _conclude_restart(draft, draft.status.operation or operation, stateful_set, pod)
     return waiting

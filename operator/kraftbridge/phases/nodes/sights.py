@@ -70,23 +70,23 @@ def _sight_of(step: StepContext, pod: PodState, former: PodSight | None) -> PodS
 def follow_start(draft: Draft, pod: PodState | None) -> None:
     """Follow the start of a broker that runs and is not back; None: every broker is back.
 
-    Its log is read from the next step on.
+    Pods that nobody could list are none that came back.
     """
     if pod is None:
-        draft.update(watched_start=None)
+        if not isinstance(draft.stateful_sets(), Unobserved):
+            draft.update(watched_start=None)
         return
-    watched = _watched(draft, pod)
-    if watched is None:
-        draft.update(watched_start=WatchedStart(pod=pod.name, process=pod.process))
-        return
+    watched = _watched(draft, pod) or WatchedStart(pod=pod.name, process=pod.process)
     log = draft.observation.start_log
     if not isinstance(log, StartLog) or log.process != pod.process:
+        draft.update(watched_start=watched)
         return
     news = {"looked_at": draft.now, "still_milliseconds": _still_milliseconds(watched, draft.now)}
     if log.recovery not in ("", watched.recovery):
         news = {"looked_at": draft.now, "still_milliseconds": 0, "recovery": log.recovery}
     if watched.recovery or log.recovery:
-        draft.update(watched_start=watched.model_copy(update=news))
+        watched = watched.model_copy(update=news)
+    draft.update(watched_start=watched)
 
 
 def _still_milliseconds(watched: WatchedStart, now: datetime) -> int:

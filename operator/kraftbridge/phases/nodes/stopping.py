@@ -10,6 +10,8 @@ that one had until its ``deletionTimestamp``. A pod with another container that 
 so what is known of Kafka's container comes first.
 An init process whose shell ends and leaves Kafka behind (``tini`` around ``bash -c`` without ``exec``) exits at once,
 and Kafka is killed with it: then only the next start tells, which finds no mark of a clean shutdown.
+So a restart is over only when the log of the next start could be read. An end that nobody saw and of which this log
+says nothing, because it has no INFO lines, is one that is not known: it holds the roll like a killed broker.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Final
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Reason
-from kraftbridge.models.observation import PodState, StartLog, StatefulSetState
+from kraftbridge.models.observation import PodState, StartLog, StatefulSetState, Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.pod_problem import OOM_KILLED
 from kraftbridge.models.status import KilledBroker, Operation, WaitKind, finding
@@ -56,9 +58,27 @@ def note_start(draft: Draft, operation: Operation, pod: PodState) -> Operation:
     return noted
 
 
+def wait_for_log(step: StepContext, operation: Operation, stateful_set: str, pod: PodState) -> Wait | None:
+    """Return the wait while the log of the next start, which tells how the old Kafka ended, cannot be read.
+
+    A rollback does not wait for it, and a user who accepts brokers that are killed need not know.
+    """
+    log = step.observation.start_log
+    is_read = isinstance(log, StartLog) and log.process == pod.process
+    if is_read or not operation.serving or step.status.phase is Phase.ROLLING_BACK:
+        return None
+    if step.spec.preflight.accepts(Code.BROKER_KILLED, f"StatefulSet/{stateful_set}"):
+        return None
+    cause = str(log) if isinstance(log, Unobserved) else f"the log of pod {pod.name} is not read yet"
+    return Wait(
+        f"broker {operation.node_id} is back, and how it ended before is not known: {cause}. "
+        "Let the operator read this log"
+    )
+
+
 def note_killed(draft: Draft, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> None:
     """Record that the broker which has restarted was killed; one that ended by itself changes nothing."""
-    how = _how(operation, pod)
+    how = _how(operation, pod) or _unknown(draft, operation)
     if not how:
         return
     grace_seconds = operation.grace_seconds or draft.spec.strategy.termination_grace_seconds
@@ -100,6 +120,16 @@ def _how(operation: Operation, pod: PodState) -> str:
     if operation.exit_code is None and whole:
         return f"its pod was there for all of the {grace} that it had to end"
     return left_behind
+
+
+def _unknown(step: StepContext, operation: Operation) -> str:
+    """Return why it is not known how the old Kafka ended; empty if it is, or nobody waits for it."""
+    log = step.observation.start_log
+    if operation.kill_due_at is not None or not operation.serving or not isinstance(log, StartLog) or log.clean:
+        return ""
+    if step.status.phase is Phase.ROLLING_BACK:
+        return ""
+    return "nobody saw it end, and the log of its next start has no line of LogManager that says how it did"
 
 
 def wait_before_restart(step: StepContext) -> Wait | None:

@@ -409,8 +409,15 @@ _LOADING: Final = re.compile(
     r"|Completed load of "
 )
 """Words of ``LogManager.loadLogs``, ``LogLoader`` and ``ProducerStateManager`` in Kafka 3.9."""
-_UNCLEAN: Final = re.compile(r"Recovering [1-9]\d* logs from \S+ since no clean shutdown file was found")
-"""Line of ``LogManager.loadLogs`` in Kafka 3.9."""
+_UNCLEAN: Final = re.compile(
+    r"(?:Recovering [1-9]\d* logs from|Attempting recovery for all logs in) .+ since no clean shutdown file was found"
+)
+"""Line of ``LogManager.loadLogs``, since Kafka 2.8 and before."""
+_CLEAN: Final = re.compile(
+    r"Skipping recovery (?:of \d+ logs from|for all logs in) .+ since clean shutdown file was found"
+    r"|No logs found to be loaded in |Recovering 0 logs from "
+)
+"""The same of a broker that closed its logs, or has none."""
 _BEGIN_BYTES: Final = 256 << 10
 """A start prints its settings and then this line; what follows may be long."""
 _MOST_WORDS: Final = 300
@@ -491,7 +498,8 @@ class LogReader:
                 return StartLog(pod.process, recovery)
             begin = self._kubernetes.pod_logs(namespace, pod.name, container, None, limit_bytes=_BEGIN_BYTES) or ""
             unclean = _UNCLEAN.search(begin) or _UNCLEAN.search(text)
-            return StartLog(pod.process, recovery, unclean[0] if unclean else "")
+            clean = _CLEAN.search(begin) or _CLEAN.search(text)
+            return StartLog(pod.process, recovery, unclean[0] if unclean else "", clean=clean is not None)
 
         return self._starts.get(migration.identity.uid, START_EVERY_SECONDS, read, asked=pod.process)
 
