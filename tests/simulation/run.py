@@ -57,6 +57,8 @@ from kraftbridge.phases.draft import Identity, Migration
 SAME_NAME = 0.5
 """Part of the migrations that begin anew after a rollback which do so as another resource of the same name."""
 MAX_AGE_SECONDS = 300
+NEXT_UID = 0x9E3779B9
+"""Odd, so that no UID comes back."""
 REHEARSAL_MAX_AGE_SECONDS = 600
 NOT_REHEARSED = 5
 """Remainder of the seeds (modulo 8) whose migrations switch the rehearsal off."""
@@ -473,7 +475,9 @@ class Run:
     def _create_again(self) -> None:
         """Let the user delete the resource at rest and create one of the same name: nothing of the earlier one may be used."""
         self.coverage.faults["same_name"] += 1
-        self.identity = Identity("kafka", "demo", f"{int(self.identity.uid[:8], 16) ^ 0xFFFFFFFF:08x}-uid", 1)
+        self.identity = Identity(
+            "kafka", "demo", f"{(int(self.identity.uid[:8], 16) + NEXT_UID) & 0xFFFFFFFF:08x}-uid", 1
+        )
         self.endings.begin_anew()
         self.cluster.identity = self.identity
         self.status = MigrationStatus()
@@ -538,6 +542,8 @@ class Run:
             return  # open: a recorded restart is repeated after a broker that fell over came back with another image (seed 23)
         pods = [p for w in self.cluster.broker_sets for p in w.pods.values()]
         seen = [p for p in pods if p.ready_since is not None and p.ready_since < self.looked_at]
+        # A broker that is taken back to migration mode spreads nothing: it has this image already.
+        seen = [p for p in seen if p.node != node]
         other = [p.node for p in seen if self.cluster.images.before.get(p.node, p.image) != p.image]
         if other:
             self._break(f"broker {node} is stopped although broker {other[0]} came back with another image")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.support.observations import (
@@ -596,3 +597,35 @@ def test_a_template_that_changes_while_both_stores_are_written_reaches_the_broke
     case = fine.observing(stateful_sets=(replace(item, update_revision="another"),), registered_controllers=NOT_NEEDED)
     decision = case.decide()
     assert [action.pod for action in decision.actions if isinstance(action, RestartPod)] == [f"{BROKER_SET}-0"]
+
+
+UNFIT = {
+    "OriginalsLost": {"original": RecordedOriginal("")},
+    "does not render our configuration": {"drift": ("KAFKA_PROCESS_ROLES",)},
+    "changed its template during the migration": {"foreign": ("KAFKA_HEAP_OPTS",)},
+}
+
+
+@pytest.mark.parametrize("ready", [True, False])
+@pytest.mark.parametrize(("words", "changes"), UNFIT.items(), ids=list(UNFIT))
+def test_a_recorded_restart_that_has_not_begun_is_dropped_when_its_set_is_not_fit_any_more(
+    words: str, changes: dict[str, Any], ready: bool
+) -> None:
+    """A budget forbids the eviction for a while, and the StatefulSet or its original state changes meanwhile."""
+    roll = rolling(Phase.TAKING_OVER, 1)
+    recorded = roll.after(roll.decide())
+    operation = recorded.status.operation
+    assert operation is not None
+    (item,) = recorded.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    pods = tuple(replace(p, ready=ready) if p.name == operation.pod else p for p in item.pods)
+    assert restarted(recorded.observing(stateful_sets=(replace(item, pods=pods),))) == [operation.pod]
+    unfit = recorded.observing(stateful_sets=(replace(item, pods=pods, **changes),))
+    decision = unfit.decide()
+    assert not any(isinstance(action, RestartPod) for action in decision.actions)
+    assert decision.status.operation is None
+    assert words in decision.status.message or words in str(decision.status.conditions)
+
+
+def restarted(situation: Situation) -> list[str]:
+    return [action.pod for action in situation.decide().actions if isinstance(action, RestartPod)]

@@ -88,6 +88,8 @@ def finish_controller_restart(draft: Draft, mode: ControllerMode, *, whole_clust
         return Wait(f"controller {operation.node_id}: pod {operation.pod} is being replaced")
 
     def may_stop(step: StepContext) -> list[str]:
+        if not pod.ready:
+            return []  # it can only help
         return gates.quorum_blockers(step) or _cluster_blockers(step, whole_cluster=whole_cluster)
 
     if (waiting := restarts.follow_replacement(draft, operation, pod, may_stop)) is not None:

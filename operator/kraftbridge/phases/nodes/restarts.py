@@ -75,7 +75,7 @@ def follow_replacement(
     node = f"{role} {operation.node_id}"
     if pod.uid == operation.pod_uid:
         # The eviction names this UID, so it is repeatable. The cluster may have changed since the decision.
-        if pod.ready and not pod.deleting and (blockers := may_stop(draft)):
+        if not pod.deleting and (blockers := may_stop(draft)):
             draft.update(operation=None)
             return Wait(f"{node}: its restart was cancelled before its pod stopped: {blockers[0]}")
         if not pod.deleting:

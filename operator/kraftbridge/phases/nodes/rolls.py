@@ -269,6 +269,10 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
     operation = stopping.note_start(draft, operation, pod)
 
     def may_stop(step: StepContext) -> list[str]:
+        if (waiting := _blocked_by_set(step, stateful_set)) is not None:
+            return [waiting.message]
+        if not pod.ready:
+            return []  # it can only help
         return templates.blockers(step, stateful_set) or reaching.blockers(step) or gates.restart_blockers(step)
 
     waiting = restarts.follow_replacement(draft, operation, pod, may_stop)
@@ -322,16 +326,15 @@ def _start_of(step: StepContext, pod: PodState) -> str:
     return f"; {problem}" if problem else "; its log shows no loading of partitions"
 
 
-def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, *, repeated: bool = False) -> Wait:
-    """Record and start the restart of one broker; the caller has checked that no other node is down."""
-    if (waiting := originals.blocked(draft)) is not None:
-        # A restart that is repeated or ends early gets here without `configure_brokers`.
+def _blocked_by_set(step: StepContext, stateful_set: StatefulSetState) -> Wait | None:
+    """Return the wait while a StatefulSet is not what a broker of it may restart on, None if it is."""
+    if (waiting := originals.blocked(step)) is not None:
         return waiting
     if stateful_set.drift:
         return Wait(
             f"StatefulSet {stateful_set.name} does not render our configuration: {', '.join(stateful_set.drift)}"
         )
-    if stateful_set.foreign and draft.status.phase is not Phase.ROLLING_BACK:
+    if stateful_set.foreign and step.status.phase is not Phase.ROLLING_BACK:
         return Wait(
             f"StatefulSet {stateful_set.name}: {_writer_of(stateful_set)} changed its template during the migration: "
             f"{', '.join(stateful_set.foreign)}. "
@@ -340,6 +343,14 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, 
             stalled=True,
             requeue_after=SLOW,
         )
+    return None
+
+
+def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, *, repeated: bool = False) -> Wait:
+    """Record and start the restart of one broker; the caller has checked that no other node is down."""
+    # A restart that is repeated or ends early gets here without `configure_brokers`.
+    if (waiting := _blocked_by_set(draft, stateful_set)) is not None:
+        return waiting
     if (waiting := templates.ensure_looked_at(draft, stateful_set)) is not None:
         return waiting
     comparing.forget_unwritten_record(draft)
