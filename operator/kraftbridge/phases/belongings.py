@@ -9,13 +9,12 @@ recorded, and formatting is refused again.
 from __future__ import annotations
 
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import EventReason, EventType
 from kraftbridge.models.observation import ControllerMetrics, ControllersWorkload, StatefulSetState, Unobserved
 from kraftbridge.models.phase import ControllerMode, Phase, Target, ZkMigrationState
-from kraftbridge.models.status import ControllersStatus, MigrationStatus, WaitKind, finding
+from kraftbridge.models.status import ControllersStatus, MigrationStatus, finding
 from kraftbridge.phases import gates, history
-from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
 from kraftbridge.phases.nodes import brokers, converging
 from kraftbridge.phases.observed import because
 
@@ -65,7 +64,7 @@ def restore(draft: Draft) -> Wait | None:
     if lost := lost_claims(controllers, workload):
         claims = finding(Code.CONTROLLER_CLAIMS_LOST, name, claims=", ".join(lost.values()))
         message = f"{claims.reason}. {claims.fix}"
-        return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+        return for_user(message)
     _note_loss(draft, name)
     converging.configure_controllers(draft, mode=mode)
     return Wait(f"{name} was deleted; it is being created again over its volumes{because(draft.failure())}")

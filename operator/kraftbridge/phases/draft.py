@@ -94,6 +94,11 @@ SLOW = timedelta(seconds=5)
 """When to reconcile again while the migration waits for the user."""
 
 
+def for_user(message: str, reason: Reason = Reason.FINDINGS) -> Wait:
+    """Return the wait that only a person ends."""
+    return Wait(message, WaitKind.USER, reason, stalled=True, requeue_after=SLOW)
+
+
 def reached(message: str, reason: Reason = Reason.TARGET_REACHED) -> Wait:
     """Return the wait of a migration that has reached its target."""
     return Wait(message, WaitKind.USER, reason, requeue_after=SLOW)

@@ -50,6 +50,7 @@ from kraftbridge.phases.draft import (
     Outcome,
     StepContext,
     Wait,
+    for_user,
     reached,
     soak,
 )
@@ -324,7 +325,7 @@ def _ensure_rehearsed(draft: Draft) -> Wait | None:
         return None
     first = standing[0]
     message = first.sentence
-    return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+    return for_user(message)
 
 
 def _ensure_channel_reaches(draft: Draft) -> Wait | None:

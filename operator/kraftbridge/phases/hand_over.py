@@ -8,8 +8,8 @@ from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import EventReason, EventType
 from kraftbridge.models.observation import StatefulSetState
 from kraftbridge.models.spec import HandOver
-from kraftbridge.models.status import HandOverStatus, WaitKind
-from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.models.status import HandOverStatus
+from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
 
 
 def begin_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> None:
@@ -84,4 +84,4 @@ def _raise_alarm(draft: Draft, sets: Sequence[StatefulSetState], missing: tuple[
     if former is None or former.reason is not Reason.TEMPLATE_NOT_KRAFT:
         draft.tell(EventReason.ALARM, message, EventType.WARNING)
     draft.set_condition(ConditionType.HANDED_OVER, "False", Reason.TEMPLATE_NOT_KRAFT, message)
-    return Wait(message, WaitKind.USER, Reason.TEMPLATE_NOT_KRAFT, stalled=True, requeue_after=SLOW)
+    return for_user(message, Reason.TEMPLATE_NOT_KRAFT)

@@ -30,13 +30,12 @@ from kraftbridge.models.status import (
     HealingKind,
     MigrationStatus,
     RollbackStatus,
-    WaitKind,
     ZooKeeperContradiction,
     ZooKeeperHistory,
     finding,
 )
 from kraftbridge.phases import gates, healing, observed, verifying
-from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
 
 RECORDED_EVERY = timedelta(seconds=5)
 """As `restarts.OFFSET_RECORDED_EVERY`, to save writes of the status."""
@@ -360,7 +359,7 @@ def _fail_over_once(draft: Draft, record: ZooKeeperHistory, standing: ZooKeeperC
 def _stalled(standing: ZooKeeperContradiction) -> Wait:
     words = _finding(standing)
     message = f"{words.reason}. {words.fix}"
-    return Wait(message, WaitKind.USER, Reason.CONTRADICTS, stalled=True, requeue_after=SLOW)
+    return for_user(message, Reason.CONTRADICTS)
 
 
 def _finding(standing: ZooKeeperContradiction) -> FindingStatus:

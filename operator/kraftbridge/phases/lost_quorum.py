@@ -47,13 +47,12 @@ from kraftbridge.models.status import (
     Restoration,
     RestoredLog,
     VerificationStatus,
-    WaitKind,
     ZooKeeperBehind,
     finding,
     tuned_controllers,
 )
 from kraftbridge.phases import belongings, history, keeping, observed, verifying
-from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait, for_user
 from kraftbridge.phases.nodes import converging
 from kraftbridge.phases.nodes.converging import Pace
 from kraftbridge.phases.observed import because, broker_pods
@@ -183,7 +182,7 @@ def _record_ways_out(draft: Draft, lost: LostQuorum, kept: KeptCopy | None) -> W
     )
     draft.set_findings(Code.QUORUM_LOST, quorum_lost)
     message = f"{quorum_lost.reason}.{refused} {quorum_lost.fix}"
-    return Wait(message, WaitKind.USER, Reason.QUORUM_LOST, stalled=True, requeue_after=SLOW)
+    return for_user(message, Reason.QUORUM_LOST)
 
 
 def _way_one(lost: LostQuorum, kept: KeptCopy | None) -> str:

@@ -47,6 +47,7 @@ from kraftbridge.phases.draft import (
     Outcome,
     StepContext,
     Wait,
+    for_user,
 )
 from kraftbridge.phases.forward import (
     run_awaiting_finalization_phase,
@@ -217,7 +218,7 @@ def _refused_target(step: StepContext) -> Wait | None:
         )
     else:
         return None
-    return Wait(message, WaitKind.USER, Reason.REFUSED, stalled=True, requeue_after=SLOW)
+    return for_user(message, Reason.REFUSED)
 
 
 def _enter(draft: Draft, phase: Phase) -> None:

@@ -11,8 +11,8 @@ from kraftbridge.models.conditions import Reason, Status
 from kraftbridge.models.decision import EventReason, EventType, KeepOriginal
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import Phase, Target
-from kraftbridge.models.status import FindingStatus, OriginalStatus, WaitKind, before_secrets, finding
-from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.models.status import FindingStatus, OriginalStatus, before_secrets, finding
+from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
 from kraftbridge.phases.observed import read_sets
 
 """Phases in which no template is overlaid by this attempt."""
@@ -81,7 +81,7 @@ def wait(step: StepContext, item: StatefulSetState) -> Wait:
     """Return the wait for the user to restore the original state of a StatefulSet."""
     lost_original = _finding(step, item)
     message = f"{lost_original.object}: {lost_original.reason}. {lost_original.fix}"
-    return Wait(message, WaitKind.USER, Reason.ORIGINALS_LOST, stalled=True, requeue_after=SLOW)
+    return for_user(message, Reason.ORIGINALS_LOST)
 
 
 def possible(step: StepContext) -> tuple[Status, Reason, str] | None:

@@ -7,11 +7,10 @@ restarts, and anew before each further one until the copy has begun.
 from __future__ import annotations
 
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.conditions import Reason
 from kraftbridge.models.observation import NOT_NEEDED
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.status import FindingStatus, WaitKind
-from kraftbridge.phases.draft import SLOW, StepContext, Wait
+from kraftbridge.models.status import FindingStatus
+from kraftbridge.phases.draft import StepContext, Wait, for_user
 from kraftbridge.phases.preflight import findings as preflight
 from kraftbridge.phases.shared_settings import copy_has_begun
 
@@ -63,7 +62,7 @@ def _wait(finding: FindingStatus, count: int) -> Wait:
     if finding.code != Code.INTER_BROKER_PATH_CLOSED:
         return Wait(message)
     message += ". The connections are tried again every few seconds, and the migration goes on once all succeed"
-    return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+    return for_user(message)
 
 
 def _words(finding: FindingStatus, count: int) -> str:

@@ -23,12 +23,11 @@ from kraftbridge.models.status import (
     FindingStatus,
     RecordedObjects,
     RecordedStatefulSet,
-    WaitKind,
     finding,
     first,
 )
 from kraftbridge.phases import observed
-from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
 
 _MOST_FINDINGS: Final = 20
 _DIGITS: Final = 12
@@ -87,7 +86,7 @@ def _wait(found: tuple[FindingStatus, ...], exchanged: tuple[_Exchanged, ...]) -
     more = [f"{each.object} ({each.recorded} became {each.present})" for each in exchanged[1:]]
     others = f". The same is true of {first(more)}" if more else ""
     message = f"{found[0].object}: {found[0].reason}. {found[0].fix}{others}"
-    return Wait(message, WaitKind.USER, Reason.IDENTITY_CHANGED, stalled=True, requeue_after=SLOW)
+    return for_user(message, Reason.IDENTITY_CHANGED)
 
 
 def _exchanged(step: StepContext) -> Iterator[_Exchanged]:

@@ -20,7 +20,7 @@ from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.status import FORECAST, VerificationStatus, WaitKind
 from kraftbridge.phases import healing, keeping
-from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
 from kraftbridge.phases.observed import because, preceded
 from kraftbridge.phases.removing import remove_run
 from kraftbridge.phases.subject import changed_parts, subject_of
@@ -506,7 +506,7 @@ def ensure_nothing_lost(draft: Draft) -> Wait | None:
                 f"The copy lost or changed {record.differing} entities ({record.reason}); "
                 f"ConfigMap {record.report} lists them. Make them again with Kafka's tools, then {way_out}"
             )
-            return Wait(message, WaitKind.USER, Reason.INCONSISTENT, stalled=True, requeue_after=SLOW)
+            return for_user(message, Reason.INCONSISTENT)
         case Verdict.INCONCLUSIVE | None:
             waiting = ensure_verdict(draft, Profile.COPY, Phase.DUAL_WRITE, _copy_purpose(draft))
             if waiting is None or not waiting.stalled:

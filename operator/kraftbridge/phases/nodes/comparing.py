@@ -12,7 +12,6 @@ from typing import Final
 
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord, Difference, DifferenceKind, Effect
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import EventReason, EventType, RecordBroker
 from kraftbridge.models.observation import NOT_NEEDED, PodState, StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode
@@ -22,7 +21,6 @@ from kraftbridge.models.status import (
     BrokerRecordStatus,
     FindingStatus,
     MigrationStatus,
-    WaitKind,
     broker_record_name,
     finding,
 )
@@ -30,7 +28,7 @@ from kraftbridge.phases import observed
 from kraftbridge.phases.becoming.listeners import differing_listeners
 from kraftbridge.phases.becoming.offsets import differing_offsets, unknown_offsets
 from kraftbridge.phases.becoming.settings import differing_settings, unknown_settings
-from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
 from kraftbridge.phases.nodes import brokers
 from kraftbridge.phases.nodes.brokers import is_outdated, serves
 from kraftbridge.phases.preflight import dynamic_settings
@@ -281,4 +279,4 @@ def settings_digest(step: StepContext, now: BrokerNow) -> str:
 
 def _stalled(result: FindingStatus) -> Wait:
     message = result.sentence
-    return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+    return for_user(message)

@@ -46,7 +46,7 @@ from kraftbridge.phases import (
     shared_settings,
     verifying,
 )
-from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait, for_user
 from kraftbridge.phases.nodes import (
     brokers,
     comparing,
@@ -459,7 +459,7 @@ def _moved_tag(
         f"accept {Code.DRY_START_OTHER_IMAGE} on {name} in spec.preflight.accepted, "
         "or roll back (spec.target ZooKeeper)"
     )
-    return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+    return for_user(message)
 
 
 def _restarted(step: StepContext, operation: Operation, stateful_set: str, mode: BrokerMode) -> tuple[NodeStatus, ...]:

@@ -20,13 +20,12 @@ from datetime import timedelta
 from typing import Final
 
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.conditions import Reason
 from kraftbridge.models.observation import PodState, StartLog, StatefulSetState, Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.pod_problem import OOM_KILLED
-from kraftbridge.models.status import KilledBroker, Operation, WaitKind, finding
+from kraftbridge.models.status import KilledBroker, Operation, finding
 from kraftbridge.phases import observed
-from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
 
 SIGKILLED: Final = 137
 
@@ -154,4 +153,4 @@ def wait_before_restart(step: StepContext) -> Wait | None:
     )
     if step.spec.preflight.accepts(found.code, found.object):
         return None
-    return Wait(found.sentence, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+    return for_user(found.sentence)

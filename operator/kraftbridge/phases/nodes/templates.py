@@ -14,7 +14,6 @@ from datetime import timedelta
 from typing import Final
 
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import EventReason, EventType
 from kraftbridge.models.observation import StatefulSetState, TemplateSight, Unobserved
 from kraftbridge.models.phase import Phase
@@ -23,12 +22,11 @@ from kraftbridge.models.status import (
     MigrationStatus,
     TemplateChange,
     TemplateStatus,
-    WaitKind,
     finding,
     first,
 )
 from kraftbridge.phases import observed, originals
-from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
 from kraftbridge.phases.preflight import dry_start
 from kraftbridge.phases.preflight import findings as preflight
 
@@ -176,7 +174,7 @@ def _is_seen(part: str, kafka: str) -> bool:
 
 def _stalled(begun: str, standing: FindingStatus) -> Wait:
     message = f"{begun}. {standing.sentence}"
-    return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+    return for_user(message)
 
 
 def _writer_of(stateful_set: StatefulSetState) -> str:

@@ -8,12 +8,11 @@ lost by the way back (``tests/integration/test_broker_becoming.py``).
 from __future__ import annotations
 
 from kraftbridge.models.broker_record import BrokerNow, Effect
-from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import EventReason, EventType
 from kraftbridge.models.phase import BrokerMode, Phase
-from kraftbridge.models.status import BrokerUndo, WaitKind
+from kraftbridge.models.status import BrokerUndo
 from kraftbridge.phases import gates
-from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
+from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
 from kraftbridge.phases.nodes import comparing
 
 _UNASKED = frozenset({Effect.DESTROYS, Effect.CUTS_OFF})
@@ -73,4 +72,4 @@ def hold(draft: Draft) -> Wait | None:
         "(kafka-configs --alter --delete-config). "
         "The migration then goes on by itself. Or roll back (spec.target ZooKeeper)"
     )
-    return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=SLOW)
+    return for_user(message)
