@@ -32,9 +32,10 @@ OWNERS = _policy(
     "brokers-of-the-shop",
     [
         {
+            "namespaceSelector": {},
             "podSelector": {
                 "matchExpressions": [{"key": "kraftbridge.dev/role", "operator": "NotIn", "values": ["controller"]}]
-            }
+            },
         }
     ],
 )

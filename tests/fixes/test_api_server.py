@@ -49,6 +49,7 @@ VALUES: dict[str, Any] = {
     "verification.compareServed": "Always",
     "rehearsal.enabled": True,
     "rollback.acceptLoss": True,
+    "controllers.reformat": {"id": 3002, "claimUID": "6f1f6c02-9d0c-4d5e-8a37-6f0a3f0c6a11"},
     "strategy.terminationGraceSeconds": 600,
 }
 """What a fix may tell to set, and a value of it."""

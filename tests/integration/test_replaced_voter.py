@@ -27,6 +27,7 @@ from kraftbridge.models.observation import (
     Unobserved,
 )
 from kraftbridge.models.phase import Phase
+from kraftbridge.models.spec import ReformatSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.phases.draft import Migration
 from kraftbridge.phases.machine import decide
@@ -47,7 +48,9 @@ class Operator:
         self.processes = processes
         self.brokers = BrokerClient(processes.bootstrap_servers, {})
         self.controllers = ControllerClient(processes.controller_addresses, {})
-        self.fine = open_gate(Phase.COMPLETED)
+        fine = open_gate(Phase.COMPLETED)
+        word = ReformatSpec(id=LOST, claim_uid=NEW_CLAIM)
+        self.fine = fine.asking(controllers=fine.spec.controllers.model_copy(update={"reformat": word}))
         self.status: MigrationStatus = self.fine.status
         self.high_watermarks: list[int] = []
 
@@ -80,7 +83,7 @@ class Operator:
         workload = self.fine.observation.controllers
         assert isinstance(workload, ControllersWorkload)
         claims = {voter: f"pvc-{voter}" for voter in VOTERS} | {LOST: NEW_CLAIM}
-        exchanged = replace(workload, claims=claims, format_allowed=True)
+        exchanged = replace(workload, claims=claims, reformat=LOST)
         return replace(
             self.fine.observation, at=datetime.now(UTC), quorum=quorum, metrics=metrics, controllers=exchanged
         )
@@ -149,5 +152,5 @@ def test_a_replaced_voter_is_recorded_with_every_committed_record(operator: Oper
     assert operator.high_watermarks[-1] >= committed
     assert operator.high_watermarks == sorted(operator.high_watermarks), "the high watermark never falls"
     assert len(operator.brokers.cluster_state().brokers) == 1
-    topics = {topic for topic, _ in operator.brokers.leader_epochs()}
+    topics = {topic for topic, *_ in operator.brokers.leader_epochs()}
     assert set(TOPICS) <= topics

@@ -805,7 +805,7 @@ class Run:
         return (
             self.stores.trouble_of(self, action)
             or self.settings.trouble_of(self, action)
-            or self.uids.trouble_of(self, action)
+            or ("" if self.frozen.is_waking else self.uids.trouble_of(self, action))
             or ("" if self.frozen.is_waking else self.templates.trouble_of(self, action))
             or ("" if self.frozen.is_waking else self.walls.trouble_of(self, action))
             or ("" if self.frozen.is_waking else self.endings.trouble_of(self, action))

@@ -30,6 +30,7 @@ class SlowStarts:
         self, node: int, now: float, later: Callable[[float, Callable[[], None]], None], up: Callable[[], None]
     ) -> None:
         """Let a broker come up, at once or when its logs are recovered."""
+        self.end(node)
         if self.random is None or self.random.random() >= SLOW_CHANCE:
             up()
             return

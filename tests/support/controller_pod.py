@@ -33,7 +33,7 @@ class Pod:
             script = script.replace(folder, f"{self.root}{folder}")
         return script
 
-    def start(self, **env: str) -> dict[str, str]:
+    def start(self, seconds: float = 20, **env: str) -> dict[str, str]:
         """Run the script; return the environment in which the server would have started."""
         environment = {
             "PATH": os.environ["PATH"],
@@ -42,7 +42,7 @@ class Pod:
             "EXPORTER": "-javaagent:x",
         } | env
         done = subprocess.run(
-            ["bash", "-c", self.script], env=environment, capture_output=True, text=True, timeout=20, check=False
+            ["bash", "-c", self.script], env=environment, capture_output=True, text=True, timeout=seconds, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return dict(line.split("=", 1) for line in self.read("/server.env").splitlines() if "=" in line)

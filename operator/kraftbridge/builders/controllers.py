@@ -124,7 +124,7 @@ quotes and backslashes are escaped as the JAAS file asks for.
 fi
 if [ ! -f @LOG_DIR@/meta.properties ]; then
   # A blank voter votes: once every voter was formatted, a blank volume waits for a person.
-  while [ "$(cat /etc/kraftbridge/format)" != allowed ]; do
+  while word=$(cat /etc/kraftbridge/format); [ "$word" != allowed ] && [ "$word" != "$NODE_ID" ]; do
     echo "volume of controller $NODE_ID is blank and formatting is not allowed any more; see docs/operations.md"
     sleep 5
   done
@@ -238,12 +238,27 @@ def configuration(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
 
 
 def controllers_objects(
-    spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode, *, format_allowed: bool
+    spec: MigrationSpec,
+    facts: ControllersFacts,
+    mode: ControllerMode,
+    *,
+    format_allowed: bool,
+    reformat: int | None = None,
 ) -> Objects:
-    """Return the objects of the quorum, in the order in which they are applied; the StatefulSet last."""
+    """Return the objects of the quorum, in the order in which they are applied; the StatefulSet last.
+
+    Parameters
+    ----------
+    spec, facts, mode
+        What they are rendered from.
+    format_allowed
+        Whether every controller may format a blank volume.
+    reformat
+        Node id of the one controller that may, None for no other.
+    """
     return [
         _service(facts),
-        _config_map(spec, facts, mode, format_allowed=format_allowed),
+        _config_map(spec, facts, mode, _format_word(reformat, format_allowed=format_allowed)),
         _network_policy(facts),
         _disruption_budget(spec, facts),
         _stateful_set(spec, facts, mode),
@@ -277,9 +292,14 @@ def _service(facts: ControllersFacts) -> dict[str, Any]:
     }
 
 
-def _config_map(
-    spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode, *, format_allowed: bool
-) -> dict[str, Any]:
+def _format_word(reformat: int | None, *, format_allowed: bool) -> str:
+    """Return the word that the start script reads: which controllers may format a blank volume."""
+    if format_allowed:
+        return "allowed"
+    return "refused" if reformat is None else str(reformat)
+
+
+def _config_map(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode, format_word: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -288,7 +308,7 @@ def _config_map(
             "controller.properties": render_properties(controller_settings(spec, facts, mode)),
             "jmx.yml": JMX_RULES,
             "start.sh": START,
-            "format": "allowed" if format_allowed else "refused",
+            "format": format_word,
         },
     }
 

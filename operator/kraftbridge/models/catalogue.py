@@ -1495,8 +1495,13 @@ class Code(StrEnum):
         ("Of the claims that were recorded when the voters were formatted, {claims}. A claim with another UID counts "
          "as a blank volume until its voter has caught up, and the operator creates no StatefulSet over it"),
         ("Restore the claims with their volumes, if a backup keeps their UIDs. "
-         "Otherwise replace one controller at a time as docs/kraft.md describes while the others are a majority, "
-         "or roll back with spec.rollback.acceptLoss if ZooKeeper has what you need"),
+         "Otherwise let one controller at a time format its new volume by spec.controllers.reformat (docs/kraft.md) "
+         "while the others are a majority, or roll back with spec.rollback.acceptLoss if ZooKeeper has what you need"),
+    )
+    CONTROLLER_NOT_REFORMATTED = (
+        "ControllerNotReformatted", _WARNING, _GUARDS,
+        "spec.controllers.reformat lets controller {controller} format its volume, and it does not yet: {reason}",
+        "Correct id and claimUID, or wait until the other voters are whole. The operator looks again by itself",
     )
     IDENTITY_CHANGED = (
         "IdentityChanged", _BLOCKING, _GUARDS,

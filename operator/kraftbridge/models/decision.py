@@ -67,6 +67,8 @@ class ApplyControllers:
     format_allowed: bool
     only: tuple[str, ...] = ()
     """``Kind/name`` of the objects to apply; empty: all of them."""
+    reformat: int | None = None
+    """Node id of the one controller that may format a blank volume."""
 
 
 @dataclass(frozen=True, slots=True)

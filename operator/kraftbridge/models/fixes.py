@@ -51,6 +51,7 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
             Code.CONSUMERS_IN_ZOOKEEPER,
             Code.CONTROLLER_IS_KRAFT,
             Code.CONTROLLER_MISSING,
+            Code.CONTROLLER_NOT_REFORMATTED,
             Code.NO_BROKERS,
             Code.ZOOKEEPER_ACLS_SAMPLED,
             Code.ZOOKEEPER_ZNODES_OF_OTHERS,

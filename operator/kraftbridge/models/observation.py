@@ -368,6 +368,8 @@ class ControllersWorkload:
     """UID of each voter's PersistentVolumeClaim that exists; None if they were not read."""
     left: tuple[PodState, ...] = ()
     """Pods of this attempt's controllers that no StatefulSet owns."""
+    reformat: int | None = None
+    """Node id of the one controller that the applied ConfigMap lets format a blank volume."""
 
     @property
     def credentials(self) -> dict[str, str]:
@@ -491,7 +493,11 @@ class QuorumState:
 
         None while a voter has not fetched from the leader (offset -1, KIP-595).
         """
-        ends = [v.log_end_offset for v in self.voters]
+        return self.lag_records()
+
+    def lag_records(self, without: int | None = None) -> int | None:
+        """Return the same of all voters but the one of this id."""
+        ends = [v.log_end_offset for v in self.voters if v.id != without]
         if any(end < 0 for end in ends):
             return None
         return max(ends) - min(ends) if ends else 0

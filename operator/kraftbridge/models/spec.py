@@ -276,6 +276,18 @@ class StorageSpec(Model):
     """StorageClass of the volume. If omitted, the default class of the Kubernetes cluster."""
 
 
+class ReformatSpec(Model):
+    """A controller that may format its blank volume, because the other voters hold the whole log.
+
+    The word counts once, for this claim.
+    """
+
+    id: Annotated[int, Field(ge=0)]
+    """Node id of the controller."""
+    claim_uid: Annotated[str, Field(alias="claimUID", min_length=1)]
+    """UID of its PersistentVolumeClaim, with the blank volume."""
+
+
 class ControllersSpec(Placement):
     """The KRaft controller quorum that the operator provisions."""
 
@@ -309,6 +321,9 @@ class ControllersSpec(Placement):
     What is omitted: a request of 100m CPU, and a memory request of the heap (``-Xmx``) and 256 MiB."""
     config: dict[str, str] = {}
     """Further Kafka settings of the controllers. Settings that the migration itself sets cannot be changed here."""
+    reformat: ReformatSpec | None = None
+    """The controller that may format a blank volume after its own was lost (docs/kraft.md).
+    Nothing is formatted while the other voters are no majority with the whole log, or the claim is another one."""
 
     @property
     def node_ids(self) -> tuple[int, ...]:

@@ -605,7 +605,7 @@ class RenderedControllers(ControllersSpec):
             "pods": (pods or PodSettings()).model_dump(),
             "broker_settings": None if broker_settings is None else dict(broker_settings),
         }
-        return cls.model_validate({**spec.model_dump(), **changes})
+        return cls.model_validate({**spec.model_dump(exclude={"reformat"}), **changes})
 
 
 class ControllersChange(StatusModel):
@@ -638,6 +638,17 @@ class SeenSecret(StatusModel):
     """Keyed fingerprint of its data at this version. It holds for the version, even if its key is lost."""
 
 
+class Reformat(StatusModel):
+    """The word of ``spec.controllers.reformat`` as it was taken."""
+
+    id: int
+    """Node id of the controller that may format a blank volume."""
+    claim_uid: str = Field(alias="claimUID")
+    """UID of its PersistentVolumeClaim."""
+    ended_at: datetime | None = None
+    """Time from which on the controller serves: the word does not count any more."""
+
+
 class ControllersStatus(StatusModel):
     """The controllers that the operator created."""
 
@@ -652,6 +663,8 @@ class ControllersStatus(StatusModel):
     False once every voter was formatted, because a voter with a blank volume can elect a leader that lacks records."""
     volume_uids: dict[str, str] = {}
     """UID of each voter's PersistentVolumeClaim, by node id."""
+    reformat: Reformat | None = None
+    """The controller that may format a blank volume, or has done so."""
     secrets: dict[str, SeenSecret] = {}
     """Secrets that the controllers read when they start, by name."""
     rendered: RenderedControllers | None = None

@@ -20,7 +20,7 @@ from kraftbridge.models.observation import ControllersWorkload, PodState, Unobse
 from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.status import ControllersStatus, MigrationStatus, OperationKind, QuorumRestart
 from kraftbridge.outside.shell import command
-from kraftbridge.phases import belongings, gates, healing, history, observed, presented
+from kraftbridge.phases import belongings, claims, gates, healing, history, observed, presented
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
 from kraftbridge.phases.nodes import converging, rolls
 from kraftbridge.phases.nodes.converging import Pace
@@ -170,7 +170,7 @@ def _volume_hindrances(step: StepContext, controllers: ControllersStatus) -> lis
     workload = step.observation.controllers
     if not isinstance(workload, ControllersWorkload) or workload.claims is None:
         return ["the claims of their volumes were not read"]
-    lost = belongings.lost_claims(controllers, workload)
+    lost = claims.lost_claims(controllers, workload)
     recorded = {str(node_id) for node_id in controllers.node_ids} <= controllers.volume_uids.keys()
     return [
         *(f"of the claims of their volumes {what}" for what in lost.values()),

@@ -278,11 +278,18 @@ def _metrics_of(step: StepContext, node_id: int) -> ControllerMetrics | Unobserv
     return step.observation.metrics.get(node_id, unread)
 
 
-def quorum_blockers(step: StepContext) -> Blockers:
+def quorum_blockers(step: StepContext, without: int | None = None) -> Blockers:
     """Every voter has seen the same leader for some seconds, no voter lags, and no voter's certificate has ended.
 
     Known from DescribeQuorum, each voter's gauges, and what each voter presents. After the end of a certificate the
     connections that are open carry the quorum on, and a voter that restarts makes none.
+
+    Parameters
+    ----------
+    step
+        The step.
+    without
+        Node id of a voter that is not asked for anything.
     """
     if ended := presented.expired(step):
         return [f"the certificate of controller {_list(record.node_id for record in ended)} has ended"]
@@ -291,8 +298,8 @@ def quorum_blockers(step: StepContext) -> Blockers:
         return [str(quorum)]
     wanted = sorted(step.spec.controllers.node_ids)
     voters = sorted({voter.id for voter in quorum.voters})
-    lag = quorum.max_lag_records
-    metrics = {node_id: _metrics_of(step, node_id) for node_id in wanted}
+    lag = quorum.lag_records(without)
+    metrics = {node_id: _metrics_of(step, node_id) for node_id in wanted if node_id != without}
     views = (_voter_view(step, quorum, node_id, reading) for node_id, reading in metrics.items())
     blockers = [
         *failed(
@@ -349,7 +356,7 @@ def volume_blockers(step: StepContext) -> Blockers:
     workload = step.observation.controllers
     if status is None or not isinstance(workload, ControllersWorkload):
         return [str(workload)]
-    allowed = workload.format_allowed is not False
+    allowed = workload.format_allowed is not False or workload.reformat is not None
     return failed(
         (status.format_allowed, "the controllers' volumes are not all bound yet"),
         (allowed, "the controllers' ConfigMap still allows a blank volume to be formatted"),

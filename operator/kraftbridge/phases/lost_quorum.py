@@ -51,7 +51,7 @@ from kraftbridge.models.status import (
     finding,
     tuned_controllers,
 )
-from kraftbridge.phases import belongings, history, keeping, observed, verifying
+from kraftbridge.phases import belongings, claims, history, keeping, observed, verifying
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait, for_user
 from kraftbridge.phases.nodes import converging
 from kraftbridge.phases.nodes.converging import Pace
@@ -78,7 +78,7 @@ def lost_voters(step: StepContext) -> tuple[int, ...] | None:
         return ()
     if isinstance(workload, Unobserved) or workload.claims is None:
         return None
-    lost = tuple(sorted(belongings.lost_claims(controllers, workload)))
+    lost = tuple(sorted(claims.lost_claims(controllers, workload)))
     return lost if 2 * len(lost) > len(controllers.node_ids) else ()
 
 

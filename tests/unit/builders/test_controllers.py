@@ -122,6 +122,10 @@ def test_the_configuration_changes_with_what_matters() -> None:
 def test_format_is_said_in_so_many_words() -> None:
     assert objects(ControllerMode.MIGRATION)["ConfigMap"]["data"]["format"] == "allowed"
     assert objects(ControllerMode.MIGRATION, format_allowed=False)["ConfigMap"]["data"]["format"] == "refused"
+    built = quorum.controllers_objects(
+        migration_spec(), FACTS, ControllerMode.MIGRATION, format_allowed=False, reformat=3001
+    )
+    assert next(o for o in built if o["kind"] == "ConfigMap")["data"]["format"] == "3001"
 
 
 def test_only_what_controllers_need_is_copied_from_brokers() -> None:

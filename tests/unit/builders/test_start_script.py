@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import javaproperties
@@ -160,3 +161,18 @@ def test_a_container_that_ended_while_it_copied_copies_again(pod: Pod) -> None:
     pod.write("/tmp/configuration.new/controller.properties", "half")
     pod.start()
     assert pod.properties()["process.roles"] == "controller"
+
+
+@pytest.mark.parametrize(
+    ("word", "formats"), [("allowed", True), ("3000", True), ("refused", False), ("3001", False), ("300", False)]
+)
+def test_a_blank_volume_is_formatted_by_word_only(tmp_path: Path, word: str, formats: bool) -> None:
+    pod = controller_pod(tmp_path)
+    pod.write("/etc/kraftbridge/format", word)
+    if formats:
+        pod.start()
+        assert "--cluster-id=-abc" in pod.read("/format.args")
+        return
+    with pytest.raises(subprocess.TimeoutExpired):
+        pod.start(seconds=2)
+    assert not (tmp_path / "format.args").exists()

@@ -41,8 +41,9 @@ from kraftbridge.models.decision import (
     RestoreStatefulSet,
     StopControllers,
 )
-from kraftbridge.models.observation import ControllerMetrics, ControllersWorkload, Unobserved
+from kraftbridge.models.observation import ControllerMetrics, ControllersWorkload, QuorumState, Unobserved
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, ZkMigrationState
+from kraftbridge.models.spec import ReformatSpec
 from kraftbridge.models.status import (
     HandOverStatus,
     RollbackStatus,
@@ -172,25 +173,92 @@ def test_an_exchanged_claim_is_named_while_the_voters_run_on(phase: Phase) -> No
     assert not mended.decide().status.findings
 
 
+def asked(case: Situation, node_id: int = 3002, claim_uid: str = "pvc-new") -> Situation:
+    """Return the same with the word that a controller may format its volume."""
+    word = ReformatSpec(id=node_id, claim_uid=claim_uid)
+    return case.asking(controllers=case.spec.controllers.model_copy(update={"reformat": word}))
+
+
+def applied(decision: Decision) -> list[ApplyControllers]:
+    return [a for a in decision.actions if isinstance(a, ApplyControllers)]
+
+
 @pytest.mark.parametrize("phase", [*KEPT, Phase.PROVISIONING_QUORUM])
 def test_a_voter_that_a_person_replaced_is_recorded_once_it_has_caught_up(phase: Phase) -> None:
     """Up to 912dfab the finding stayed for ever, and a StatefulSet that was deleted later did not come back."""
     fine = open_gate(phase)
-    first = exchanged(fine).decide()
+    first = asked(exchanged(fine)).decide()
     assert claims_in(first)["3002"] == "pvc-3002"
-    # The person allows it: nothing refuses it before the voter has what the others have.
-    allowed = exchanged(fine.after(first), format_allowed=True)
+    assert [(a.format_allowed, a.reformat) for a in applied(first)] == [(False, 3002)]
+    # Nothing refuses it before the voter has what the others have.
+    allowed = asked(exchanged(fine.after(first), reformat=3002))
     decision = allowed.decide()
-    assert not [a for a in decision.actions if isinstance(a, ApplyControllers)]
+    assert not applied(decision)
     assert claims_in(decision)["3002"] == "pvc-3002"
     after = caught_up(allowed.after(decision), fine)
     decision = after.decide()
     assert claims_in(decision) == {"3000": "pvc-3000", "3001": "pvc-3001", "3002": "pvc-new"}
     assert not decision.status.findings
     assert "Controller 3002 has caught up" in " ".join(e.message for e in decision.events)
-    refused = [a for a in decision.actions if isinstance(a, ApplyControllers)]
+    refused = applied(decision)
     assert refused
-    assert not any(a.format_allowed for a in refused), "the next lost volume waits for a person, too"
+    assert {(a.format_allowed, a.reformat) for a in refused} == {(False, None)}
+    # The word counts once: the same claim with another blank disk waits for another word.
+    blank = asked(exchanged(fine.after(decision)))
+    assert {a.reformat for a in applied(blank.decide())} <= {None}
+    workload = blank.observation.controllers
+    assert isinstance(workload, ControllersWorkload)
+    down = with_pods(workload, 3002, ready=False, ready_since=None)
+    assert {a.reformat for a in applied(blank.observing(controllers=down).decide())} <= {None}
+
+
+def test_a_word_that_is_taken_back_is_refused() -> None:
+    fine = open_gate(Phase.DUAL_WRITE)
+    first = asked(exchanged(fine)).decide()
+    taken_back = exchanged(fine.after(first), reformat=3002).decide()
+    assert [(a.format_allowed, a.reformat) for a in applied(taken_back)] == [(False, None)]
+    assert taken_back.status.controllers is not None
+    assert taken_back.status.controllers.reformat is None
+
+
+def unled(case: Situation) -> Situation:
+    return case.observing(quorum=Unobserved("quorum", "no leader"))
+
+
+def led_by_itself(case: Situation) -> Situation:
+    seen = case.observation.quorum
+    assert isinstance(seen, QuorumState)
+    return case.observing(quorum=replace(seen, leader_id=3002))
+
+
+def lacking(case: Situation) -> Situation:
+    return case.observing(quorum=quorum(lags={3001: 5_000}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "word", "reason"),
+    [
+        (unled, {}, "the other voters are not whole: quorum could not be observed"),
+        (led_by_itself, {}, "the other voters are not whole: controller 3000 sees leader"),
+        (lacking, {}, "the other voters are not whole: the slowest voter is"),
+        (lambda case: case, {"claim_uid": "pvc-typo"}, "its claim is pvc-new, not pvc-typo"),
+        (lambda case: case, {"node_id": 7}, "no voter has this id; the voters are 3000, 3001, 3002"),
+    ],
+)
+def test_no_volume_is_formatted_unless_the_others_hold_the_log(spoil: Any, word: dict[str, Any], reason: str) -> None:
+    decision = spoil(asked(exchanged(open_gate(Phase.DUAL_WRITE)), **word)).decide()
+    assert {a.reformat for a in applied(decision)} <= {None}
+    (found,) = [f for f in decision.status.findings if f.code == Code.CONTROLLER_NOT_REFORMATTED]
+    assert reason in found.reason, found.reason
+    assert decision.status.controllers is not None
+    assert decision.status.controllers.reformat is None
+
+
+def test_a_word_that_was_taken_counts_no_longer_than_the_others_are_whole() -> None:
+    fine = open_gate(Phase.DUAL_WRITE)
+    first = asked(exchanged(fine)).decide()
+    later = unled(asked(exchanged(fine.after(first), reformat=3002))).decide()
+    assert [(a.format_allowed, a.reformat) for a in applied(later)] == [(False, None)]
 
 
 @pytest.mark.parametrize("behind", [5, 6_001])
@@ -336,13 +404,14 @@ def test_before_any_volume_is_recorded_the_objects_are_simply_applied() -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.TAKING_OVER, Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.FINALIZING])
-def test_the_word_to_format_counts_while_a_voter_is_down_and_no_longer(phase: Phase) -> None:
-    """Somebody replaced the disk under a claim: the claim is the recorded one, and its volume is blank."""
+def test_a_disk_that_was_replaced_under_the_recorded_claim_is_formatted_on_word_only(phase: Phase) -> None:
     fine = open_gate(phase)
     workload = controllers_workload(ControllerMode.FINAL if phase is Phase.FINALIZING else ControllerMode.MIGRATION)
-    waiting = replace(with_pods(workload, 3001, ready=False, ready_since=None), claims=CLAIMS, format_allowed=True)
-    refusals = [a for a in fine.observing(controllers=waiting).decide().actions if isinstance(a, ApplyControllers)]
-    assert refusals == []
-    running = replace(workload, claims=CLAIMS, format_allowed=True)
-    refusals = [a for a in fine.observing(controllers=running).decide().actions if isinstance(a, ApplyControllers)]
-    assert [a.format_allowed for a in refusals] == [False]
+    metrics = {**fine.observation.metrics, 3001: Unobserved("controller 3001", BLANK)}
+    waiting = replace(with_pods(workload, 3001, ready=False, ready_since=None), claims=CLAIMS)
+    case = fine.observing(controllers=waiting, metrics=metrics)
+    assert {a.reformat for a in applied(case.decide())} <= {None}
+    assert {a.reformat for a in applied(asked(case, 3001, "pvc-3001").decide())} == {3001}
+    # What somebody wrote into the ConfigMap by hand is no word.
+    by_hand = case.observing(controllers=replace(waiting, format_allowed=True)).decide()
+    assert [(a.format_allowed, a.reformat) for a in applied(by_hand)] == [(False, None)]

@@ -122,10 +122,14 @@ def test_a_controller_is_replaced_as_documented(
     assert new != before
     assert named(status)
     assert kubernetes.objects[config_map]["data"]["format"] == "refused"
-    kubernetes.merge_patch("v1", "ConfigMap", "kafka", config_map[2], {"data": {"format": "allowed"}})
-    kubernetes.delete("v1", "Pod", "kafka", f"{name}-3001")
+    operator.edit(controllers={"reformat": {"id": 3001, "claimUID": before}})
     status = operator.rest(20)
-    assert kubernetes.objects[config_map]["data"]["format"] == "allowed", "the voter has not formatted its volume yet"
+    assert kubernetes.objects[config_map]["data"]["format"] == "refused", "it is the claim that is gone"
+    assert Code.CONTROLLER_NOT_REFORMATTED in {f.code for f in status.findings}
+    operator.edit(controllers={"reformat": {"id": 3001, "claimUID": new}})
+    status = operator.rest(20)
+    assert kubernetes.objects[config_map]["data"]["format"] == "3001", "the voter has not formatted its volume yet"
+    assert Code.CONTROLLER_NOT_REFORMATTED not in {f.code for f in status.findings}
     assert named(status)
     blank = False
     status = operator.rest(20)

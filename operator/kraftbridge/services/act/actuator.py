@@ -344,7 +344,10 @@ class Actuator:
         self._ensure_log_access(step, step.migration.controllers)
         facts = self._facts.controllers(step.migration)
         spec = rendered_spec(step.spec, step.status)
-        for obj in quorum.controllers_objects(spec, facts, action.mode, format_allowed=action.format_allowed):
+        objects = quorum.controllers_objects(
+            spec, facts, action.mode, format_allowed=action.format_allowed, reformat=action.reformat
+        )
+        for obj in objects:
             if not action.only or f"{obj['kind']}/{obj['metadata']['name']}" in action.only:
                 step.kubernetes.apply(obj, force=True)
 

@@ -389,6 +389,7 @@ class Observer:
         return ControllersWorkload(
             own,
             format_allowed=None if format_word is None else format_word == "allowed",
+            reformat=int(format_word) if format_word is not None and format_word.isdecimal() else None,
             volume_uids=uids,
             migration_flag=workloads.migration_flag(rendered),
             config_writer=workloads.written_by(rendered),
