@@ -152,5 +152,6 @@ def test_a_replaced_voter_is_recorded_with_every_committed_record(operator: Oper
     assert operator.high_watermarks[-1] >= committed
     assert operator.high_watermarks == sorted(operator.high_watermarks), "the high watermark never falls"
     assert len(operator.brokers.cluster_state().brokers) == 1
-    topics = {topic for topic, *_ in operator.brokers.leader_epochs()}
+    epochs, _ = operator.brokers.leader_epochs()
+    topics = {topic for topic, _ in epochs}
     assert set(TOPICS) <= topics

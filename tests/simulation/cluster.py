@@ -473,8 +473,10 @@ class Cluster:
                 brokers.lock, brokers.strategy = "", "RollingUpdate"
                 self._change_spec(brokers)
                 brokers.originals.clear()  # the next attempt has Secrets of its own
-            case ApplyControllers(_, _, only) if only:
+            case ApplyControllers(_, format_allowed, only) if only:
                 self.missing -= set(only)
+                if any(name.startswith("ConfigMap/") for name in only):
+                    self.format_allowed = format_allowed
             case ApplyControllers(mode, format_allowed):
                 self.missing.clear()
                 self._apply_controllers(mode, format_allowed=format_allowed)

@@ -35,7 +35,7 @@ from kraftbridge.models.objects import section
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.rehearsal import BEYOND_HEAP_BYTES, heap_bytes, heap_options
 from kraftbridge.models.spec import ControllersSpec, MigrationSpec
-from kraftbridge.models.status import RestoredLog
+from kraftbridge.models.status import RestoredLog, controllers_config_map
 
 Objects = list[dict[str, Any]]
 
@@ -303,7 +303,7 @@ def _config_map(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMo
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _meta(facts, names.controllers_config_map(facts.name, mode)),
+        "metadata": _meta(facts, controllers_config_map(facts.name, mode)),
         "data": {
             "controller.properties": render_properties(controller_settings(spec, facts, mode)),
             "jmx.yml": JMX_RULES,
@@ -369,7 +369,7 @@ def _disruption_budget(spec: MigrationSpec, facts: ControllersFacts) -> dict[str
 def _pod_template(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, Any]:
     controllers = spec.controllers
     volumes: Objects = [
-        {"name": "config", "configMap": {"name": names.controllers_config_map(facts.name, mode)}},
+        {"name": "config", "configMap": {"name": controllers_config_map(facts.name, mode)}},
         {"name": "agent", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
         {"name": "log-server", "secret": {"secretName": names.log_access_secret(facts.name)}},

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from kraftbridge.constants import GROUP, LABEL_MIGRATION, UID_LENGTH
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.runs import RUNS, RunKind
-from kraftbridge.models.status import keyed_name
+from kraftbridge.models.status import controllers_config_map, keyed_name
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "kraftbridge", "app.kubernetes.io/part-of": "kraftbridge"}
 
@@ -16,11 +16,6 @@ MANAGED_BY = {"app.kubernetes.io/managed-by": "kraftbridge", "app.kubernetes.io/
 def labels(migration: str, **extra: str) -> dict[str, str]:
     """Return the labels of everything that belongs to a migration."""
     return {**MANAGED_BY, LABEL_MIGRATION: migration, **extra}
-
-
-def controllers_config_map(controllers: str, mode: ControllerMode) -> str:
-    """Return the name of a mode's ConfigMap; one per mode, so that a container that restarts keeps its mode."""
-    return f"{controllers}-{mode.lower()}"
 
 
 def controllers_objects(controllers: str, mode: ControllerMode) -> list[tuple[str, str, str]]:

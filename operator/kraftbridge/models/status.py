@@ -1510,6 +1510,11 @@ def controllers_name(migration: str, uid: str, attempt: int) -> str:
     return keyed_name(f"{migration}-kraft", uid, attempt)
 
 
+def controllers_config_map(controllers: str, mode: ControllerMode) -> str:
+    """Return the name of a mode's ConfigMap; one per mode, so that a container that restarts keeps its mode."""
+    return f"{controllers}-{mode.lower()}"
+
+
 def kept_copy_secrets(migration: str, uid: str, attempt: int) -> tuple[str, str]:
     """Return the names of the two places for a copy of the metadata log; the next goes to where the last is not."""
     return keyed_name(f"{migration}-kept-a", uid, attempt), keyed_name(f"{migration}-kept-b", uid, attempt)

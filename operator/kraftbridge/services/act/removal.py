@@ -14,7 +14,7 @@ from kraftbridge.exceptions import ActionError
 from kraftbridge.models.decision import AT_ONCE_SECONDS, StopControllers
 from kraftbridge.models.objects import section
 from kraftbridge.models.phase import ControllerMode, Phase
-from kraftbridge.models.status import MigrationStatus, before_secrets
+from kraftbridge.models.status import MigrationStatus, before_secrets, controllers_config_map
 from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services.observe.workloads import is_member, is_owned, pods_selector
 from kraftbridge.storage.ports import KubernetesPort
@@ -68,7 +68,7 @@ def belongings(name: str) -> list[tuple[str, str, str]]:
         ("v1", "Service", name),
         ("networking.k8s.io/v1", "NetworkPolicy", name),
         ("policy/v1", "PodDisruptionBudget", name),
-        *(("v1", "ConfigMap", names.controllers_config_map(name, mode)) for mode in ControllerMode),
+        *(("v1", "ConfigMap", controllers_config_map(name, mode)) for mode in ControllerMode),
         ("v1", "Secret", names.log_access_secret(name)),
         ("v1", "Secret", names.log_reader_secret(name)),
         ("v1", "Secret", names.issued_listener_secret(name)),

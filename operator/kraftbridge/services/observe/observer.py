@@ -52,6 +52,7 @@ from kraftbridge.models.status import (
     MigrationStatus,
     ZooKeeperBehind,
     chooses_channel,
+    controllers_config_map,
     rendered_spec,
     with_channel,
 )
@@ -371,7 +372,7 @@ class Observer:
         left = belongings.left_pods(pods, status.controllers, stateful_set["metadata"]["uid"])
         uids = self._bound_claims(identity.namespace, status.controllers)
         config_map = self._kubernetes.get(
-            "v1", "ConfigMap", identity.namespace, names.controllers_config_map(name, status.controllers.mode)
+            "v1", "ConfigMap", identity.namespace, controllers_config_map(name, status.controllers.mode)
         )
         format_word = section(config_map, "data").get("format")
         rendered = None
