@@ -99,6 +99,7 @@ class Settings:
             return False
         else:
             self.refused = True
+        self._note_edit(run)
         run.coverage.faults[kind] += 1
         run.coverage.worlds[kind, str(run.status.phase)] += 1
         return True
@@ -108,6 +109,13 @@ class Settings:
         stalled = next((c for c in run.status.conditions if c.reason is Reason.FINDINGS and c.status == "True"), None)
         if self.refused and stalled is not None:
             self.refused = False
+            self._note_edit(run)
+
+    @staticmethod
+    def _note_edit(run: Run) -> None:
+        """Let the templates be others than before: what a broker runs with comes from them."""
+        if run.cluster.channel is not None:
+            run.cluster.channel.version += 1
 
     # ------------------------------------------------------------------------------------------- promises
 
