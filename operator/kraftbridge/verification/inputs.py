@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from kraftbridge.models.report import (
     VoterState,
     ZooKeeperAccess,
 )
+from kraftbridge.outside.json_text import parsed_json
 from kraftbridge.verification.quorum import QuorumUnavailableError, QuorumView, controller_security, describe_quorum
 from kraftbridge.verification.sources.brokers import brokers_behind
 from kraftbridge.verification.sources.rows import LogVoter
@@ -315,7 +315,7 @@ def _identities(names: Sequence[str], folders: Sequence[Path]) -> list[int]:
 def _recorded_leader(folder: Path) -> int | None:
     for candidate in (folder / LOG_FOLDER / _QUORUM_STATE, folder / _QUORUM_STATE):
         try:
-            leader = json.loads(candidate.read_text(encoding="utf-8")).get("leaderId")
+            leader = parsed_json(candidate.read_text(encoding="utf-8")).get("leaderId")
         except (OSError, ValueError, AttributeError):
             continue
         if isinstance(leader, int) and leader >= 0:
