@@ -125,6 +125,12 @@ simulate-planted: venv ## the simulation finds each bug that is planted into it,
 	$(SAY) "planted bugs"
 	@$(PYTEST) -n logical --maxprocesses 4 --dist worksteal tests/unit/phases -m long $(ARGS)
 
+EXAMPLES ?= 5000
+.PHONY: fuzz
+fuzz: venv ## EXAMPLES=5000 changed inputs for each decoder of what comes from outside (make unit tries 60 of each)
+	$(SAY) "$(EXAMPLES) changed inputs for each decoder"
+	@FUZZ_EXAMPLES=$(EXAMPLES) $(PYTEST) -n logical --maxprocesses 4 tests/unit/fuzz tests/unit/metadata/test_fuzzing.py $(ARGS)
+
 RUNS ?= 1000
 .PHONY: simulate
 simulate: venv ## RUNS=1000 simulated migrations under random faults; prints what was covered and every broken promise (ARGS='--results FILE' resumes)

@@ -135,7 +135,7 @@ def test_the_workflow_signs_what_it_pushes(workflow: dict[str, Any]) -> None:
 
 def test_nothing_is_pushed_before_the_tests_pass(workflow: dict[str, Any]) -> None:
     assert workflow["jobs"]["test"]["uses"] == "./.github/workflows/test.yaml"
-    assert workflow["jobs"]["images"]["needs"] == "test"
+    assert workflow["jobs"]["images"]["needs"] == ["test", "audit"]
     assert workflow["jobs"]["chart"]["needs"] == "images"
 
 

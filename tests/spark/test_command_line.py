@@ -75,18 +75,24 @@ def test_inconclusive_is_2(spark, cluster):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("more", [(), ("--redact",)], ids=["plain", "redacted"])
+@pytest.mark.parametrize("more", [False, True], ids=["plain", "redacted"])
 def test_a_dump_of_a_live_ensemble_is_consistent_with_the_logs(spark, cluster, tmp_path, more):
+    key = ("--key-file", str(tmp_path / "key")) if more else ()
     with zookeeper_ensemble(servers=3) as ensemble:
         ensemble.load(DATA / "dualwrite" / "zk.jsonl.gz")
         path = tmp_path / "live.jsonl.gz"
-        assert main(["dump", "--connect", f"{ensemble.hosts}{CHROOT}", "--output", str(path), *more]) == 0
+        assert (
+            main(
+                ["dump", "--connect", f"{ensemble.hosts}{CHROOT}", "--output", str(path), *key, *(("--redact",) * more)]
+            )
+            == 0
+        )
     cluster.dump = Dump(path)
-    code, report = offline(spark, cluster)
+    code, report = offline(spark, cluster, *key)
     assert (code, report["verdict"], report["differences"]) == (0, "Consistent", [])
     assert report["counts"]["partition"]["compared"] == 335
     cluster.dump.remove("/brokers/topics/cfg-03/partitions/1/state")
-    code, report = offline(spark, cluster)
+    code, report = offline(spark, cluster, *key)
     assert (code, [difference["key"] for difference in report["differences"]]) == (1, ["cfg-03-1"])
 
 

@@ -29,6 +29,7 @@ from kraftbridge.verification.command_line import main
 from kraftbridge.verification.watch import Watched, watch
 
 CLAIM_ZXID = 10**9
+KEY = b"0123456789abcdef0123456789abcdef"
 SCRAM = "salt=YWJj,stored_key=YWJj,server_key=YWJj,iterations=4096"
 ACL = {"principal": "User:a", "permissionType": "Allow", "host": "*", "operation": "Read"}
 Answer = tuple[int, dict]
@@ -52,6 +53,8 @@ def compare(spark: SparkSession, tmp_path: Path) -> Callable[..., Answer]:
     def run(dump: Path, *voters: Path) -> Answer:
         out = tmp_path / "out.json"
         arguments = ["offline", "--profile", "copy", "--zookeeper", str(dump), "--chroot", CHROOT, "--json", str(out)]
+        (tmp_path / "key").write_bytes(KEY)
+        arguments += ["--key-file", str(tmp_path / "key")]
         arguments += [part for index, voter in enumerate(voters) for part in ("--voter", f"c{3000 + index}={voter}")]
         code = main([*arguments, "--password-encoder-secret-file", str(secret)])
         report = json.loads(out.read_text())
@@ -213,9 +216,7 @@ def test_a_watched_takeover_shows_what_the_sync_deleted(
     before.zookeeper.create("/config/topics/long-gone", b'{"version":1,"config":{"retention.ms":"1"}}')
     access, dump = ZooKeeperAccess(connect=processes.zookeeper_hosts + CHROOT), tmp_path / "watched.jsonl.gz"
     seen: list[Watched] = []
-    watching = threading.Thread(
-        target=lambda: seen.append(watch(access, dump, CHROOT, redact=True, deadline_seconds=300))
-    )
+    watching = threading.Thread(target=lambda: seen.append(watch(access, dump, CHROOT, key=KEY, deadline_seconds=300)))
     watching.start()
     before.migrate()
     watching.join(60)
@@ -242,7 +243,7 @@ def test_an_acl_and_a_scram_user_that_the_sync_deletes_are_named(
     claimed = before.relay.hold_requests_at(rb'"kraftControllerEpoch":\d')
     with Relay(processes.zookeeper_port) as readers, ThreadPoolExecutor() as threads:
         access = ZooKeeperAccess(connect=f"127.0.0.1:{readers.port}{CHROOT}", session_timeout_seconds=40)
-        watching = threads.submit(watch, access, dump, CHROOT, redact=True, deadline_seconds=300)
+        watching = threads.submit(watch, access, dump, CHROOT, key=KEY, deadline_seconds=300)
 
         def lose() -> None:
             assert claimed.wait(180)

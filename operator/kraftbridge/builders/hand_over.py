@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -35,6 +34,7 @@ from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import GuardedStatefulSet, ListenerCertificatesStatus, RequiredVariable
+from kraftbridge.outside.json_text import parsed_json
 
 _CONFLUENT_PREFIX: Final = "KAFKA_"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -133,7 +133,7 @@ def owner_renders(needed: GuardedStatefulSet, stateful_set: Mapping[str, Any]) -
         return True
     metadata = stateful_set["metadata"]
     try:
-        applied = json.loads(section(metadata, "annotations").get(_LAST_APPLIED) or "{}")
+        applied = parsed_json(section(metadata, "annotations").get(_LAST_APPLIED) or "{}")
     except ValueError:
         applied = {}
     template = section(applied, "spec").get("template")

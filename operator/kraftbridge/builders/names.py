@@ -142,6 +142,11 @@ def tree_claim(controllers: str) -> str:
     return f"{controllers}-tree"
 
 
+def tree_key_secret(controllers: str) -> str:
+    """Return the name of the Secret with the key of the hashes in that tree. The attempt is part of it."""
+    return f"{controllers}-tree-key"
+
+
 def broker_config_map(source: str, mode: str) -> str:
     """Return the name of the ConfigMap or Secret that a ``Properties`` style StatefulSet mounts in a mode."""
     return f"{source}-{GROUP.partition('.')[0]}-{mode.lower()}"

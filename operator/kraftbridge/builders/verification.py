@@ -63,6 +63,8 @@ Healing archives exactly these entities before it overwrites them."""
 _MOUNTS = "/etc/kraftbridge"
 _SPARK_FILE = "secret"
 _SPARK_MOUNT = "spark"
+_KEY_FILE = "key"
+_KEY_MOUNT = "tree-key"
 _TREE_FOLDER = "/var/lib/kraftbridge"
 _KEPT_FOLDER = "/var/lib/kraftbridge-copy"
 
@@ -129,6 +131,7 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
         config_map=ConfigMapReference(namespace=facts.namespace, name=names.verification_config_map(facts.run_id)),
         sample_limit=MAXIMUM_DIFFERENCES,
         tree_path=f"{_TREE_FOLDER}/tree.jsonl.gz" if is_watch else None,
+        tree_key_path=f"{_MOUNTS}/{_KEY_MOUNT}/{_KEY_FILE}" if is_watch else None,
         armed_deadline_seconds=float(WATCH_SECONDS if is_watch else spec.verification.deadline_seconds),
         deadline_seconds=float(spec.verification.deadline_seconds),
     )
@@ -244,6 +247,27 @@ def spark_secret(facts: RunFacts, secret: str) -> dict[str, Any]:
     }
 
 
+def tree_key(facts: RunFacts, key: str) -> dict[str, Any]:
+    """Return the Secret with the key of the hashes in the kept tree. It is one for all runs of an attempt.
+
+    Parameters
+    ----------
+    key
+        Random text. The object that exists keeps its own.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": names.tree_key_secret(facts.controllers),
+            "namespace": facts.namespace,
+            "labels": names.labels(facts.migration, **{LABEL_ROLE: RUNS[RunKind.VERIFICATION].role}),
+            "ownerReferences": [_owner(facts)],
+        },
+        "stringData": {_KEY_FILE: key},
+    }
+
+
 def tree_claim(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
     """Return the claim of the volume that keeps the tree from before the takeover while the migration exists."""
     storage_class = spec.controllers.storage.storage_class_name
@@ -345,6 +369,8 @@ def _volumes(spec: MigrationSpec, facts: RunFacts, *, alone: bool) -> dict[str, 
     secrets = {"log-reader": names.log_reader_secret(facts.controllers)}
     if not alone:
         secrets[_SPARK_MOUNT] = names.spark_secret(facts.migration, facts.migration_uid)
+    if facts.profile is Profile.COPY:
+        secrets[_KEY_MOUNT] = names.tree_key_secret(facts.controllers)
     if spec.zookeeper.secret_name and _reads_zookeeper(facts):
         secrets["zookeeper"] = spec.zookeeper.secret_name
     if spec.brokers.client_config_secret:

@@ -31,6 +31,7 @@ from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import BrokersSpec, ConfigStyle, PropertiesSource
 from kraftbridge.models.status import ChannelStatus
 from kraftbridge.models.survey import BrokerSetting, SettingSource
+from kraftbridge.outside.json_text import parsed_json
 
 _OF_A_BROKER = re.compile(r"(?m)^[ \t]*(zookeeper\.connect|broker\.id|log\.dirs?)[ \t]*[=:]")
 _MOST_CHANNELS = 6
@@ -364,7 +365,7 @@ def kafka_start(log: str) -> KafkaStart | None:
     if not results:
         return None
     try:
-        return _start(json.loads(results[-1]))
+        return _start(parsed_json(results[-1]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -373,8 +374,8 @@ def programs(log: str) -> tuple[JavaProgram, ...]:
     """Return the JVMs in the log that the agent skipped or allowed."""
     started = []
     for note in _marked(log, NOTE):
-        with suppress(ValueError, KeyError, TypeError):
-            started.append(_program(json.loads(note)))
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            started.append(_program(parsed_json(note)))
     return tuple(started)
 
 
@@ -427,7 +428,14 @@ def _mount_points(directories: Mapping[str, Mapping[str, Any]]) -> dict[str, str
 
 
 def _given(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, GivenSetting]:
-    return {name: GivenSetting(given.get("value"), str(given.get("hash") or "")) for name, given in raw.items()}
+    return {name: GivenSetting(_value(given), str(given.get("hash") or "")) for name, given in raw.items()}
+
+
+def _value(given: Mapping[str, Any]) -> str | None:
+    value = given.get("value")
+    if not isinstance(value, str | None):
+        raise TypeError(f"the value of a setting is {type(value).__name__}")
+    return value
 
 
 def _program(raw: Mapping[str, Any]) -> JavaProgram:

@@ -7,7 +7,6 @@ A loss of the copy is therefore visible only in a tree that was read before the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -74,7 +73,7 @@ def copied_entities(reading: DumpReading) -> Iterator[Entity]:
 
 def _next_producer_ids(reading: DumpReading, entity: Entity) -> Entity:
     """Return the next producer id that the copy writes: `block_end` + 1 (``ZkMigrationClient.migrateProducerId``)."""
-    block = json.loads(reading.nodes()[_PRODUCER_IDS] or b"{}")
+    block = parsed_json(reading.nodes()[_PRODUCER_IDS] or b"{}")
     return entity._replace(value=canonical_json({"nextProducerId": int(block["block_end"]) + 1}))
 
 

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives import hashes, padding
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.pbkdf2 import PBKDF2HMAC
 
-from kraftbridge.exceptions import PasswordDecodingError
+from kraftbridge.exceptions import DumpFormatError, PasswordDecodingError
 from kraftbridge.models.config_values import ConfigType, canonical_value
 from kraftbridge.models.entities import EntityKind
 
@@ -180,8 +180,11 @@ def _gcm(key: bytes, vector: bytes, encrypted: bytes) -> bytes:
 
 SECRET_PREFIX: Final = "secret:"  # noqa: S105 - marks a hash
 PASSWORD_LENGTH_PREFIX: Final = "password of length "  # noqa: S105 - marks a length
-_REDACTED: Final = re.compile(r"(sha256:[0-9a-f]{64})(?::(\d{1,9}))?")
-"""What replaces a secret in a dump: its hash and its length. Dumps of former versions have no length."""
+_KEYED: Final = "hmac-sha256:"
+_REDACTED: Final = re.compile(rf"((?:{_KEYED}|sha256:)[0-9a-f]{{64}})(?::(\d{{1,9}}))?")
+"""What replaces a secret in a dump: its keyed hash, and its length. Those of former versions lack the key, or both."""
+_SHORTEST_KEY: Final = 32
+"""Bytes in the file of a key. Who guesses the key can try passwords."""
 
 
 class Entity(NamedTuple):
@@ -237,12 +240,14 @@ class Secrets:
     salt: bytes
     compare_passwords: bool = False
     """Whether the password encoder's secret is known, so that password configs of both sides can be hashed."""
+    dump_key: bytes | None = None
+    """Key of the hashes in the dump that is compared; None where it has none, or unkeyed ones."""
 
     def hashed(self, value: str | bytes) -> str:
         """Return the hash of a secret. A value that was redacted in a dump gives the same hash as its original."""
         text = value if isinstance(value, str) else base64.b64encode(value).decode()
         redaction = _REDACTED.fullmatch(text)
-        digest = redaction[1] if redaction else _digest(text)
+        digest = redaction[1] if redaction else _digest(text, self.dump_key)
         return SECRET_PREFIX + hmac.new(self.salt, digest.encode(), hashlib.sha256).hexdigest()[:32]
 
     def password(self, plain: str) -> str:
@@ -268,9 +273,12 @@ def password_length(length: int) -> str:
     return f"{PASSWORD_LENGTH_PREFIX}{length}"
 
 
-def redacted(text: str) -> str:
-    """Return what replaces a secret in a dump: its unkeyed hash, and its length, by which passwords are compared."""
-    return f"{_digest(text)}:{java_length(text)}"
+def redacted(text: str, key: bytes) -> str:
+    """Return what replaces a secret in a dump: its keyed hash, and its length, by which passwords are compared.
+
+    Most passwords are short or well known: whoever has their plain hash finds them.
+    """
+    return f"{_digest(text, key)}:{java_length(text)}"
 
 
 def is_redacted(text: str) -> bool:
@@ -278,8 +286,36 @@ def is_redacted(text: str) -> bool:
     return _REDACTED.fullmatch(text) is not None
 
 
-def _digest(text: str) -> str:
-    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+def is_keyed(data: bytes) -> bool:
+    """Return whether bytes contain what `redacted` returns."""
+    return _KEYED.encode() in data
+
+
+def read_key(path: str | Path) -> bytes:
+    """Return the key of a dump's hashes that a file holds.
+
+    Raises
+    ------
+    DumpFormatError
+        The file cannot be read, or its content is short.
+    """
+    try:
+        key = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise DumpFormatError(f"the key {path} cannot be read: {error}") from error
+    if len(key) < _SHORTEST_KEY:
+        raise DumpFormatError(
+            f"the key {path} has {len(key)} bytes, and {_SHORTEST_KEY} are the least: name a file that does not exist, "
+            "and `dump` makes the key"
+        )
+    return key
+
+
+def _digest(text: str, key: bytes | None) -> str:
+    data = text.encode("utf-8", "surrogatepass")
+    if key is None:
+        return f"sha256:{hashlib.sha256(data).hexdigest()}"
+    return f"{_KEYED}{hmac.new(key, data, hashlib.sha256).hexdigest()}"
 
 
 def canonical_json(attributes: Mapping[str, Any]) -> str:

@@ -172,6 +172,8 @@ class VerificationRequest(_Model):
     """Needed by the profiles `zookeeper`, `copy` and `dual-write`."""
     tree_path: str | None = None
     """File in which profile `copy` keeps the tree as it is read, secrets as hashes: a dump as `watch` writes it."""
+    tree_key_path: str | None = None
+    """File with the key of these hashes. Profile `copy` needs it."""
     voters: list[VoterAccess] = Field(default_factory=list)
     """Every voter; needed by all profiles but `zookeeper`."""
     controller_config_path: str | None = None

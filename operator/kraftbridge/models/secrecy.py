@@ -98,9 +98,10 @@ _MECHANISM: Final = re.compile(r"^(?:plain|gssapi|oauthbearer|scram-sha-256|scra
 """Prefix of a setting for one SASL mechanism of a listener (``ListenerName.saslMechanismConfigPrefix``)."""
 
 SENSITIVE_NAME: Final = (
-    r"passw(?:or)?d|passphrase|secret|token|jaas|credential|private[._\-]?key|api[._\-]?key|access[._\-]?key"
-    r"|keystore[._]key|certificate[._]chain|truststore[._]certificates|encoded[._\-]?key|stored_key|server_key|\bsalt"
-    r"|hmac"
+    r"passw(?:or)?d|passwrd|passphrase|pwd|(?<![a-z])pass(?![a-z])|storepass|keypass|secret|token|jaas|credential"
+    r"|(?:private|api|access|account|signing|signature|encryption|auth|master|session|license|shared|storage|encoded"
+    r"|stored|server|client|service)[._\-]?key(?!store)|[._\-]key\b|keystore[._]key|certificate[._]chain"
+    r"|truststore[._]certificates|user[._\-]?info|signature|\bsalt|hmac"
 )
 """Words in the name of a secret, as a regular expression: for texts whose names are not Kafka's settings."""
 

@@ -18,9 +18,17 @@ from kraftbridge import __version__
 from kraftbridge.constants import API_VERSION, KIND, LABEL_MIGRATION
 from kraftbridge.exceptions import MigrationError, ObservationError
 from kraftbridge.models.objects import entries, section
+from kraftbridge.models.redaction import Redactor
 from kraftbridge.models.report import REPORT_KEY
 from kraftbridge.phases.recorded_step import ASKED_KEY, STEP_KEY, RecordedStep, read_step
-from kraftbridge.plugin.redaction import Redactor, secrets_in, secrets_of_pod, secrets_of_spec, values_of
+from kraftbridge.plugin.redaction import (
+    redacted_json,
+    secrets_in,
+    secrets_of_pod,
+    secrets_of_spec,
+    values_of,
+    without_unknown_settings,
+)
 from kraftbridge.plugin.session import PluginError, ReadMigration, unpacked
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -116,6 +124,7 @@ class _Collector:
         self._now = now
         self._bundle = bundle
         self._texts: dict[str, str] = {}
+        self._objects: dict[str, Mapping[str, Any]] = {}
         self._step = ""
 
     def run(self) -> Bundle:
@@ -135,9 +144,10 @@ class _Collector:
             self._logs(pod)
         self._events(pods, sets)
         redactor = Redactor(self._known(sets, pods))
+        self._texts |= {path: _yaml(without_unknown_settings(obj, redactor)) for path, obj in self._objects.items()}
         self._bundle.files = {path: redactor.redact(text) for path, text in self._texts.items()}
         if self._step:
-            self._bundle.files[STEP_FILE] = redactor.redact_json(self._step)
+            self._bundle.files[STEP_FILE] = redacted_json(redactor, self._step)
         left = [path for path, text in self._bundle.files.items() if redactor.found_in(text)]
         if left:
             raise PluginError(
@@ -222,7 +232,7 @@ class _Collector:
         self._texts["events.yaml"] = yaml.safe_dump_all(map(_tidy, events), sort_keys=False)
 
     def _keep(self, path: str, obj: Mapping[str, Any]) -> None:
-        self._texts[path] = yaml.safe_dump(_tidy(obj), sort_keys=False, width=10_000)
+        self._objects[path] = _tidy(obj)
 
     # ---------------------------------------------------------------- what must not be in it
 
@@ -270,6 +280,10 @@ def _sensitive_variables(container: Mapping[str, Any]) -> set[str]:
         if isinstance(variable.get("value"), str):
             values |= secrets_in(f"{variable['name']}={variable['value']}")
     return values
+
+
+def _yaml(obj: Any) -> str:
+    return yaml.safe_dump(obj, sort_keys=False, width=10_000)
 
 
 def _involved(event: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from kraftbridge.models.catalogue import ACCEPTABLE
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.objects import section
 from kraftbridge.models.phase import Phase, Target
+from kraftbridge.models.redaction import Redactor
 from kraftbridge.models.spec import ControllerVolumes
 from kraftbridge.models.status import RehearsalStatus
 from kraftbridge.outside.shell import command
@@ -30,7 +31,6 @@ from kraftbridge.plugin import hand_over as handing_over
 from kraftbridge.plugin.bundle import STEP_FILE, collect, step_of
 from kraftbridge.plugin.picture import findings_table, rehearsal_picture, status_picture
 from kraftbridge.plugin.plan import plan as plan_lines
-from kraftbridge.plugin.redaction import Redactor
 from kraftbridge.plugin.session import PluginError, ReadMigration, Session, read_rehearsal, read_report
 from kraftbridge.plugin.terminal import Terminal, say
 from kraftbridge.storage.kubernetes import KubernetesStore

@@ -14,10 +14,11 @@ from kraftbridge.builders import broker_overlays as brokers
 from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, DEFAULT_CLUSTER_DOMAIN
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.redaction import Redactor
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
 from kraftbridge.models.status import ChannelStatus, MigrationStatus, with_channel
 from kraftbridge.phases.draft import Identity, Migration
-from kraftbridge.plugin.redaction import Redactor
+from kraftbridge.plugin.redaction import without_unknown_settings
 from kraftbridge.plugin.session import PluginError, ReadMigration
 from kraftbridge.services.dry_start_inputs import channels_of
 from kraftbridge.services.facts import Facts
@@ -68,17 +69,17 @@ def plan(kubernetes: KubernetesPort, migration: ReadMigration, redactor: Redacto
         if not broker_facts.cluster_id:
             broker_facts = replace(broker_facts, cluster_id=CLUSTER_ID_OPEN)
         own = {**stateful_set, "spec": _with_original(stateful_set["spec"], original.container, original.volumes)}
-        before = _template(own)
-        before_file = original.properties_text
+        before = _template(own, redactor)
+        before_file = without_unknown_settings(original.properties_text, redactor)
         last = "yours"
         for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT):
             overlay = brokers.overlay(spec, broker_facts, reference.name, mode)
             # Each mode's overlay applies to the user's own template: entries of the earlier mode disappear.
-            after = _template(with_overlay(own, overlay))
+            after = _template(with_overlay(own, overlay), redactor)
             yield from _diff(f"StatefulSet {reference.name}", last, str(mode), before, after, redactor)
             properties = brokers.properties_object(spec, broker_facts, migration.name, mode)
             if properties is not None:
-                text = brokers.properties_file(spec, broker_facts, mode)
+                text = without_unknown_settings(brokers.properties_file(spec, broker_facts, mode), redactor)
                 name = f"{properties['kind']} {properties['metadata']['name']} (new)"
                 yield from _diff(name, last, str(mode), before_file, text, redactor)
                 before_file = text
@@ -155,8 +156,9 @@ def _with_original(
     return result
 
 
-def _template(stateful_set: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(stateful_set["spec"]["template"], sort_keys=True, width=200)
+def _template(stateful_set: Mapping[str, Any], redactor: Redactor) -> str:
+    template = without_unknown_settings(stateful_set["spec"]["template"], redactor)
+    return yaml.safe_dump(template, sort_keys=True, width=200)
 
 
 def _diff(title: str, was: str, becomes: str, before: str, after: str, redactor: Redactor) -> Iterator[str]:

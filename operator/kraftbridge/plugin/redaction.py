@@ -1,4 +1,4 @@
-"""Removes secrets from text, by their known values, and by the form of settings and lines."""
+"""Which values of a migration's objects are secrets, so that a support archive and a diff show none of them."""
 
 from __future__ import annotations
 
@@ -6,87 +6,70 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from kraftbridge.builders.bitnami import PREFIX as BITNAMI
+from kraftbridge.builders.broker_overlays import setting_of
 from kraftbridge.models.objects import section
-from kraftbridge.models.secrecy import SENSITIVE_NAME
+from kraftbridge.models.redaction import ASSIGNMENT, PRIVATE_KEY, Redactor
+from kraftbridge.models.secrecy import SENSITIVE_NAME, is_secret_setting
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.outside.json_text import parsed_json
+from kraftbridge.outside.json_text import parsed_json, with_texts
 
-REMOVED: Final = "***REMOVED***"
-_SHORTEST: Final = 4
-"""Minimum length of a value. A shorter value would match by chance."""
-_SENSITIVE: Final = f"(?:{SENSITIVE_NAME})"
-_SENSITIVE_KEY: Final = re.compile(_SENSITIVE, re.IGNORECASE)
+_SENSITIVE_KEY: Final = re.compile(SENSITIVE_NAME, re.IGNORECASE)
 _PLAIN_KEYS: Final = frozenset({"username", "scheme", "ca.crt", "tls.crt"})
-_ASSIGNMENT: Final = re.compile(
-    rf"""(?P<key>[\w.\-]*{_SENSITIVE}[\w.\-]*)(?P<is>["']?[ \t]*[=:][ \t]*)"""
-    r"""(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s,;}][^\n]*)""",
-    re.IGNORECASE,
+_QUOTED: Final = re.compile(
+    r"""(?:username|password)\\{0,7}["']?\s*[=:]\s*\\{0,7}["']([^"'\n\\]+)\\{0,7}["']""", re.IGNORECASE
 )
-_REFERENCE_KEYS: Final = re.compile(
-    r"(?:secretName|secretKeyRef|SecretRef|Secret)$|^(?:secret|zookeeperSecret)$", re.IGNORECASE
+_PROPERTY: Final = re.compile(
+    r"^(?P<begin>[ \t]*(?P<name>[^\s#!=:][^\s=:]{0,300})[ \t]{0,20}[=:][ \t]{0,20})(?:[^\n\\]|\\\n|\\[^\n])*+",
+    re.MULTILINE,
 )
-_ENV_VALUE: Final = re.compile(
-    rf"(- name: [\w.\-]*{_SENSITIVE}[\w.\-]*\n\s+value: )[^\n]*(?:\n(?!\s*- )\s{{8,}}[^\n]*)*", re.IGNORECASE
-)
-_QUOTED: Final = re.compile(r"""(?:username|password)\s*=\s*["']([^"'\n]+)["']""", re.IGNORECASE)
-_PEM: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL)
-_BEARER: Final = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=\-]{8,}")
-_JWT: Final = re.compile(r"\beyJ[\w\-]{8,}\.[\w\-]{8,}\.[\w\-]*")
+_OF_A_BROKER: Final = frozenset({"broker.id", "listeners", "log.dirs", "node.id", "process.roles", "zookeeper.connect"})
+"""Settings that show a file to be a broker's."""
 
 
-class Redactor:
-    """Removes known values, and everything that looks like a secret, from text.
+def redacted_json(redactor: Redactor, text: str) -> str:
+    """Return a JSON document whose texts have no secrets. It stays JSON."""
+    return json.dumps(with_texts(parsed_json(text), redactor.redact), indent=1)
 
-    Parameters
-    ----------
-    values
-        Secret values as they appear in a log or a configuration.
+
+def without_unknown_settings(value: Any, redactor: Redactor) -> Any:
+    """Return an object of Kubernetes without the values of settings that Kafka does not define.
+
+    Kafka hides them, because nobody knows whether they are secret (``KafkaConfig.maybeSensitive``).
+    They stand in a broker's properties file, and in variables that its image turns into settings.
     """
-
-    def __init__(self, values: Iterable[str] = ()) -> None:
-        self._values = sorted({v for v in values if len(v) >= _SHORTEST}, key=len, reverse=True)
-
-    def redact(self, text: str) -> str:
-        """Return text without secrets."""
-        for value in self._values:
-            text = text.replace(value, REMOVED)
-        text = _PEM.sub(REMOVED, text)
-        text = _ENV_VALUE.sub(rf"\g<1>{REMOVED}", text)
-        text = _BEARER.sub(rf"\g<1> {REMOVED}", text)
-        text = _JWT.sub(REMOVED, text)
-        return _ASSIGNMENT.sub(_without_value, text)
-
-    def redact_json(self, text: str) -> str:
-        """Return a JSON document whose texts have no secrets. It stays JSON."""
-        return json.dumps(self._redacted(parsed_json(text)), indent=1)
-
-    def _redacted(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self.redact(value)
-        if isinstance(value, Mapping):
-            return {self.redact(name): self._redacted(held) for name, held in value.items()}
-        if isinstance(value, list):
-            return [self._redacted(held) for held in value]
-        return value
-
-    def found_in(self, text: str) -> int:
-        """Return the number of known values in a text."""
-        return sum(value in text for value in self._values)
+    match value:
+        case {"name": str(name), "value": str()} if _is_unknown(name):
+            return {**value, "value": redactor.removed}
+        case dict():
+            return {name: without_unknown_settings(held, redactor) for name, held in value.items()}
+        case list():
+            return [without_unknown_settings(held, redactor) for held in value]
+        case str():
+            return _without_unknown(value, redactor)
+        case _:
+            return value
 
 
-def _without_value(match: re.Match[str]) -> str:
-    key = match["key"]
-    value = match["value"]
-    # Names of Secrets and empty structures are not secret, and are needed for support.
-    # The name of a field of Kubernetes has no dot, that of a setting has.
-    if "." not in key and _REFERENCE_KEYS.search(key) and ":" in match["is"]:
-        return match[0]
-    tail = "," if value.endswith(",") else ""
-    return f"{key}{match['is']}{REMOVED}{tail}"
+def _is_unknown(variable: str) -> bool:
+    prefix = BITNAMI if variable.startswith(BITNAMI) else "KAFKA_"
+    setting = setting_of(variable, prefix)
+    return setting is not None and is_secret_setting(setting)
+
+
+def _without_unknown(text: str, redactor: Redactor) -> str:
+    names = {match["name"] for match in _PROPERTY.finditer(text)} if "\n" in text else set()
+    if not names & _OF_A_BROKER:
+        return text
+
+    def shown(match: re.Match[str]) -> str:
+        return f"{match['begin']}{redactor.removed}" if is_secret_setting(match["name"]) else match[0]
+
+    return _PROPERTY.sub(shown, text)
 
 
 def values_of(secret: Mapping[str, Any]) -> set[str]:
@@ -114,10 +97,10 @@ def values_of(secret: Mapping[str, Any]) -> set[str]:
 
 def secrets_in(text: str) -> set[str]:
     """Return the secrets in the text of a file, a JSON document, or a container's environment."""
-    lines = "\n".join(_PEM.findall(text)).splitlines()
+    lines = "\n".join(PRIVATE_KEY.findall(text)).splitlines()
     secrets = {line for line in lines if not line.startswith("-----")}
     secrets |= set(_QUOTED.findall(text))
-    secrets |= {match["value"].strip().strip("\"'") for match in _ASSIGNMENT.finditer(text)}
+    secrets |= {match["value"].strip().strip("\"'") for match in ASSIGNMENT.finditer(text)}
     with suppress(ValueError):
         secrets |= _secrets_in_document(parsed_json(text))
     return secrets

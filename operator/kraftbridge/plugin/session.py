@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from kraftbridge.builders import names
 from kraftbridge.constants import ANNOTATION_RECORD_STEP, ANNOTATION_REHEARSE, API_VERSION, KIND
 from kraftbridge.models import newer
@@ -215,8 +217,22 @@ def read_report(
             f"ConfigMap {migration.namespace}/{name} does not exist or has no report; "
             "spec.verification.keepRuns sets how many runs are kept"
         )
+    return report_of(packed)
+
+
+def report_of(packed: str) -> tuple[str, VerificationReport]:
+    """Return the JSON and the report of a ConfigMap's value.
+
+    Raises
+    ------
+    PluginError
+        It is no report, or one of another release.
+    """
     text = unpacked(packed)
-    return text, VerificationReport.model_validate_json(text)
+    try:
+        return text, VerificationReport.model_validate_json(text)
+    except ValidationError as error:
+        raise PluginError(f"the report cannot be read: {error.errors()[0]['msg']}") from error
 
 
 def read_rehearsal(kubernetes: KubernetesPort, migration: ReadMigration, name: str, *, page: bool) -> bytes:

@@ -39,7 +39,7 @@ from kraftbridge.models.rehearsal import (
 from kraftbridge.models.secrecy import is_secret_setting, secret_values
 from kraftbridge.outside.json_text import parsed_json
 from kraftbridge.rehearsal.broker_properties import BrokerSettings, CopiedTree, Loopback, of_broker
-from kraftbridge.rehearsal.controller_log import ControllerLog, to_hide, without
+from kraftbridge.rehearsal.controller_log import ControllerLog, without
 from kraftbridge.rehearsal.processes import LocalProcesses, Processes, free_port, last_words
 from kraftbridge.rehearsal.rehearse import NODE_ID, Interlude, RehearsalOptions, ScratchCluster, act_in_dual_write
 from kraftbridge.rehearsal.tree import secrets_in
@@ -315,7 +315,7 @@ def planned_with(
         new_processes=new_processes,
         tree=tree,
         groups=groups,
-        secrets=to_hide(secrets),
+        secrets=secrets,
         salt=random_text.token_hex(16).encode(),
         until=brokers.until,
     )

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
+from kraftbridge.models.redaction import Redactor
 from kraftbridge.models.rehearsal import Stage
-from kraftbridge.models.secrecy import SENSITIVE_NAME
 
 _STAGES: Final = {
     "Now waiting for ZK brokers": Stage.QUORUM_READY,
@@ -118,9 +119,8 @@ COPIED: Final = r"Completed migration of metadata from ZooKeeper to KRaft\. (\d+
 SYNCED: Final = r"(Made the following ZK writes[^{]*\{.*?\}|Did not make any ZK writes)"
 
 
-def to_hide(secrets: Iterable[str]) -> set[str]:
-    """Return the secrets that are looked for in texts."""
-    return {value for value in secrets if len(value) >= _SHORTEST_SECRET}
+HIDDEN: Final = "[hidden]"
+"""As ``Password.HIDDEN`` in Kafka."""
 
 
 def without(secrets: Iterable[str], text: str) -> str:
@@ -128,20 +128,13 @@ def without(secrets: Iterable[str], text: str) -> str:
 
     Kafka's exceptions quote the data that they refuse, for example a whole SCRAM credential (``ScramCredentialUtils``).
     """
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
-    return _SECRET_VALUE.sub(rf"\g<1>{HIDDEN}", text)
+    return _redactor(frozenset(secrets)).redact(text)
 
 
-_SHORTEST_SECRET: Final = 4
-"""A shorter value would hide parts of ordinary words."""
-HIDDEN: Final = "[hidden]"
-"""As ``Password.HIDDEN`` in Kafka."""
-_SECRET_VALUE: Final = re.compile(
-    rf"([\w.\-]*(?:{SENSITIVE_NAME})[\w.\-]*"
-    r"""["']?\s*[=:]\s*["']?)[^,"'\s}\]]+""",
-    re.IGNORECASE,
-)
+@lru_cache(maxsize=2)
+def _redactor(secrets: frozenset[str]) -> Redactor:
+    """Return what knows the secrets of a rehearsal, which can be those of many thousand users."""
+    return Redactor(secrets, HIDDEN, sentences=True)
 
 
 def _exception_below(lines: Iterable[str]) -> list[str]:

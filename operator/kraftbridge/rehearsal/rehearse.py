@@ -30,7 +30,7 @@ from kraftbridge.models.rehearsal import (
 from kraftbridge.models.report import Difference, ZooKeeperAccess
 from kraftbridge.models.secrecy import secret_values
 from kraftbridge.rehearsal.comparison import TreeComparison, changed_paths, compare_copy, compare_mirror
-from kraftbridge.rehearsal.controller_log import COPIED, SYNCED, VERSION, ControllerLog, to_hide, without
+from kraftbridge.rehearsal.controller_log import COPIED, SYNCED, VERSION, ControllerLog, without
 from kraftbridge.rehearsal.processes import (
     CONTROLLER,
     CONTROLLER_CLASS,
@@ -267,9 +267,9 @@ class _Rehearsal:
             self._look_at_the_result(zookeeper_port)
 
     def _noting_secrets(self, znodes: Iterable[Znode]) -> Iterator[Znode]:
-        self.secrets |= to_hide(secret_values(self.options.settings))
+        self.secrets |= set(secret_values(self.options.settings))
         for znode in znodes:
-            self.secrets |= to_hide(secrets_in(znode))
+            self.secrets |= set(secrets_in(znode))
             yield znode
 
     def _start_zookeeper(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from kraftbridge.copies.dry_start import agent_loaded, kafka_start, last_words, 
 from kraftbridge.models.dry_start import ContainerImage, CopyOutcome
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.status import first
+from kraftbridge.outside.json_text import parsed_json
 from kraftbridge.pods.api_answers import NOT_ANSWERED
 from kraftbridge.pods.fence import EXIT_REACHED
 from kraftbridge.services.observe import workloads
@@ -147,6 +147,6 @@ def _message(pod: Object, container: str) -> str:
 def reached_by(pod: Object, container: str) -> tuple[str, ...]:
     """Return the addresses that a container which tries the fence could reach, as its termination message tells."""
     try:
-        return tuple(str(a) for a in json.loads(_message(pod, container))["reached"])
+        return tuple(str(a) for a in parsed_json(_message(pod, container))["reached"])
     except (ValueError, KeyError, TypeError):
         return ()

@@ -23,6 +23,7 @@ from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.objects import section
 from kraftbridge.models.observation import RecordedOriginal
 from kraftbridge.models.status import MigrationStatus, before_secrets
+from kraftbridge.outside.json_text import parsed_json
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services.original_state import OriginalState
 from kraftbridge.storage.ports import KubernetesPort, Object, ReadPort
@@ -61,7 +62,7 @@ def read(kubernetes: ReadPort, identity: Identity, status: MigrationStatus) -> d
         value = _genuine(identity, status, stateful_set, values, digests.get(stateful_set, ""))
         if value:
             record = RecordedOriginal(_digest(value), complete=set(values) == {value})
-            originals[stateful_set] = KeptOriginal(_decode(json.loads(value)), record, value)
+            originals[stateful_set] = KeptOriginal(_decode(parsed_json(value)), record, value)
     return originals
 
 
@@ -165,7 +166,7 @@ def _encoded(value: object) -> object:
 def _parsed(value: bytes) -> Mapping[str, Any] | None:
     """Return a record; None if the value is none, as when somebody has cut it."""
     try:
-        raw: Mapping[str, Any] = json.loads(value)
+        raw: Mapping[str, Any] = parsed_json(value)
         _decode(raw)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -31,6 +31,7 @@ from kraftbridge.exceptions import (
 from kraftbridge.models.decision import Event
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.survey import Right
+from kraftbridge.outside.json_text import parsed_json
 from kraftbridge.outside.visible import visible_lines
 from kraftbridge.storage.ports import LOG_BYTES
 
@@ -94,7 +95,7 @@ class Response:
     def object(self) -> dict[str, Any]:
         """Return the body as an object; ``{}`` if it is no object."""
         try:
-            parsed = json.loads(self.text)
+            parsed = parsed_json(self.text)
         except ValueError:
             return {}
         return parsed if isinstance(parsed, dict) else {}

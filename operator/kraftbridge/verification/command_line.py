@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import secrets
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -23,6 +25,9 @@ from kraftbridge.models.report import (
     VerificationRequest,
 )
 from kraftbridge.outside.visible import log_visibly
+
+if TYPE_CHECKING:
+    from kraftbridge.verification.inputs import Dump
 
 logger = logging.getLogger("kraftbridge.verification")
 
@@ -86,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     offline.add_argument("--profile", type=Profile, choices=list(Profile), default=Profile.DUAL_WRITE)
     offline.add_argument("--password-encoder-secret-file", metavar="FILE", help="brokers' password.encoder.secret")
+    offline.add_argument("--key-file", metavar="FILE", help="key of a redacted dump's hashes, as `dump` made it")
     offline.add_argument("--sample-limit", type=int, default=1000, help="bound of the lists in the report")
     offline.add_argument("--ansi", choices=("true", "false"), help="spark.sql.ansi.enabled")
     offline.add_argument("--json", type=Path, metavar="FILE")
@@ -95,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     dump = commands.add_parser("dump", help="write a dump of a live ZooKeeper tree")
     dump.add_argument("--connect", required=True, help="connect string with chroot, as in zookeeper.connect")
     dump.add_argument("--output", required=True, type=Path, metavar="DUMP.jsonl[.gz]")
-    dump.add_argument("--redact", action="store_true", help="replace secrets by their hash")
+    _add_redaction(dump)
     dump.add_argument("--credentials", metavar="DIRECTORY", help="folder with username, password and, maybe, scheme")
     dump.add_argument("--tls", metavar="DIRECTORY", help="folder with ca.crt and, maybe, tls.crt and tls.key")
     dump.set_defaults(command=_dump)
@@ -105,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     watch.add_argument("--connect", required=True, help="connect string with chroot, as in zookeeper.connect")
     watch.add_argument("--output", required=True, type=Path, metavar="DUMP.jsonl[.gz]")
-    watch.add_argument("--redact", action="store_true", help="replace secrets by their hash")
+    _add_redaction(watch)
     watch.add_argument("--credentials", metavar="DIRECTORY", help="folder with username, password and, maybe, scheme")
     watch.add_argument("--tls", metavar="DIRECTORY", help="folder with ca.crt and, maybe, tls.crt and tls.key")
     watch.add_argument(
@@ -118,6 +124,35 @@ def _parser() -> argparse.ArgumentParser:
     page.add_argument("html", type=Path, metavar="FILE.html")
     page.set_defaults(command=_page, json=None)
     return parser
+
+
+def _add_redaction(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--redact", action="store_true", help="replace secrets by their hash; needs --key-file")
+    command.add_argument(
+        "--key-file",
+        type=Path,
+        metavar="FILE",
+        help="key of the hashes; made if it does not exist",
+    )
+
+
+def _key(options: argparse.Namespace) -> bytes | None:
+    """Return the key of a redacted dump's hashes; None for a dump that keeps its secrets."""
+    from kraftbridge.metadata.entities import read_key  # noqa: PLC0415
+
+    if not options.redact:
+        return None
+    if options.key_file is None:
+        raise MetadataError("--redact needs --key-file FILE: without a key, most passwords are found by their hash")
+    file: Path = options.key_file
+    if not file.exists():
+        try:
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+                opened.write(secrets.token_hex(32) + "\n")
+        except OSError as error:
+            raise MetadataError(f"the key {file} cannot be written: {error}") from error
+        logger.info("made the key %s: comparing the dump needs it, and who has it can try passwords", file)
+    return read_key(file)
 
 
 def _voter(text: str) -> tuple[str, Path]:
@@ -164,11 +199,11 @@ def _api_server(options: argparse.Namespace) -> str:
 
 
 def _offline(options: argparse.Namespace) -> int:
-    from kraftbridge.verification.inputs import Dump, offline_inputs  # noqa: PLC0415 - starts Spark's imports
+    from kraftbridge.verification.inputs import offline_inputs  # noqa: PLC0415 - starts Spark's imports
     from kraftbridge.verification.job import verify  # noqa: PLC0415
     from kraftbridge.verification.run import open_session  # noqa: PLC0415
 
-    dump = Dump(options.zookeeper, options.chroot) if options.zookeeper else None
+    dump = _dump_of(options)
     inputs = offline_inputs(options.profile, dump, options.voter, options.password_encoder_secret_file)
     request = VerificationRequest(
         run_id=f"offline-{uuid.uuid4()}",
@@ -180,6 +215,14 @@ def _offline(options: argparse.Namespace) -> int:
     report = verify(session, request, inputs)
     _write(report, options)
     return EXIT_CODES[report.verdict]
+
+
+def _dump_of(options: argparse.Namespace) -> Dump | None:
+    from kraftbridge.verification.inputs import Dump  # noqa: PLC0415 - starts Spark's imports
+
+    if not options.zookeeper:
+        return None
+    return Dump.of(options.zookeeper, options.chroot, options.key_file)
 
 
 def _write(report: VerificationReport, options: argparse.Namespace) -> None:
@@ -210,11 +253,10 @@ def _dump(options: argparse.Namespace) -> int:
     from kraftbridge.models.report import ZooKeeperAccess  # noqa: PLC0415
 
     access = ZooKeeperAccess(connect=options.connect, credentials_path=options.credentials, tls_path=options.tls)
+    key = _key(options)
     with ZooKeeperReader(access) as reader:
         reader.synchronize()
-        count, unread = write_dump(
-            reader.walk_fenced(), options.output, split_connect(options.connect)[1], redact=options.redact
-        )
+        count, unread = write_dump(reader.walk_fenced(), options.output, split_connect(options.connect)[1], key=key)
     logger.info("%d znodes in %s", count, options.output)
     if unread:
         logger.error(
@@ -234,7 +276,7 @@ def _watch(options: argparse.Namespace) -> int:
 
     access = ZooKeeperAccess(connect=options.connect, credentials_path=options.credentials, tls_path=options.tls)
     chroot = split_connect(options.connect)[1]
-    watched = watch(access, options.output, chroot, redact=options.redact, deadline_seconds=options.timeout)
+    watched = watch(access, options.output, chroot, key=_key(options), deadline_seconds=options.timeout)
     if watched.complete:
         logger.info("%d znodes in %s, read while Kafka copied", watched.znodes, options.output)
         return 0

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from kraftbridge.exceptions import LogUnavailableError, MetadataError
+from kraftbridge.metadata.entities import read_key
 from kraftbridge.metadata.log.files import LOG_FOLDER, FilesOwner, LocalLogFiles, open_log_files
 from kraftbridge.metadata.log.scanning import LogEnd, log_end
-from kraftbridge.metadata.zookeeper.reader import split_connect
+from kraftbridge.metadata.zookeeper.reader import has_keyed_hashes, split_connect
 from kraftbridge.models.report import (
     BrokerAccess,
     CompareServed,
@@ -20,6 +20,7 @@ from kraftbridge.models.report import (
     VoterState,
     ZooKeeperAccess,
 )
+from kraftbridge.outside.json_text import parsed_json
 from kraftbridge.verification.quorum import QuorumUnavailableError, QuorumView, controller_security, describe_quorum
 from kraftbridge.verification.sources.brokers import brokers_behind
 from kraftbridge.verification.sources.rows import LogVoter
@@ -36,6 +37,24 @@ class Dump:
 
     path: Path
     chroot: str
+    key_path: str | None = None
+    """File with the key of its hashes; None for a dump without hashes, or with those of a former version."""
+
+    @classmethod
+    def of(cls, path: Path, chroot: str, key_path: str | None) -> Dump:
+        """Return a dump, with the key that its hashes have.
+
+        Raises
+        ------
+        MetadataError
+            The file cannot be read, or the dump has keyed hashes, and there is no key.
+        """
+        if not has_keyed_hashes(path):
+            return cls(path, chroot)
+        if key_path is None:
+            raise BadInputError(f"the dump {path} is redacted with a key: give the file of the key (--key-file)")
+        read_key(key_path)
+        return cls(path, chroot, key_path)
 
 
 @dataclass(slots=True)
@@ -69,6 +88,11 @@ class Inputs:
     encoder_secret_path: str | None = None
     problems: list[str] = field(default_factory=list)
     """What is wrong with the places, known before they are read; rules `Consistent` out."""
+
+    @property
+    def dump_key_path(self) -> str | None:
+        """File with the key of the hashes in the dump."""
+        return self.zookeeper.key_path if isinstance(self.zookeeper, Dump) else None
 
 
 class BadInputError(MetadataError):
@@ -123,7 +147,7 @@ def _tree(request: VerificationRequest) -> ZooKeeperAccess | Dump | None:
         raise BadInputError(
             f"there is no reading of the tree from before the sync ({path}): nothing was watching when Kafka copied it"
         )
-    return Dump(path, split_connect(request.zookeeper.connect)[1])
+    return Dump.of(path, split_connect(request.zookeeper.connect)[1], request.tree_key_path)
 
 
 def _add_brokers(inputs: Inputs, request: VerificationRequest) -> None:
@@ -291,7 +315,7 @@ def _identities(names: Sequence[str], folders: Sequence[Path]) -> list[int]:
 def _recorded_leader(folder: Path) -> int | None:
     for candidate in (folder / LOG_FOLDER / _QUORUM_STATE, folder / _QUORUM_STATE):
         try:
-            leader = json.loads(candidate.read_text(encoding="utf-8")).get("leaderId")
+            leader = parsed_json(candidate.read_text(encoding="utf-8")).get("leaderId")
         except (OSError, ValueError, AttributeError):
             continue
         if isinstance(leader, int) and leader >= 0:

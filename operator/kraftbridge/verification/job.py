@@ -68,6 +68,7 @@ def _zookeeper_plan(run: Run, *, soundness: bool) -> ZooKeeperPlan:
     return ZooKeeperPlan(
         salt=run.salt.hex(),
         encoder_secret_path=run.inputs.encoder_secret_path,
+        dump_key_path=run.inputs.dump_key_path,
         access=access,
         dump=dump,
         chroot=chroot,
@@ -175,6 +176,7 @@ def read_logs(run: Run) -> DataFrame:
     plan = LogPlan(
         salt=run.salt.hex(),
         encoder_secret_path=inputs.encoder_secret_path,
+        dump_key_path=inputs.dump_key_path,
         voters=inputs.voters,
         token_path=inputs.token_path,
         ca_path=inputs.ca_path,

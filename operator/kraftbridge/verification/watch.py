@@ -16,6 +16,7 @@ from typing import Final
 
 from kraftbridge.exceptions import ZooKeeperUnavailableError
 from kraftbridge.metadata.copying import is_krafts
+from kraftbridge.metadata.entities import read_key
 from kraftbridge.metadata.zookeeper.reader import (
     Data,
     Operation,
@@ -57,7 +58,7 @@ def watch(
     output: Path,
     chroot: str,
     *,
-    redact: bool,
+    key: bytes | None,
     deadline_seconds: float,
     resume: bool = False,
     on_watching: Callable[[], None] | None = None,
@@ -66,8 +67,8 @@ def watch(
 
     Parameters
     ----------
-    redact
-        Replace secrets by their hashes.
+    key
+        Replace secrets by hashes with this key; None keeps them.
     deadline_seconds
         How long to wait for the claim.
     resume
@@ -99,7 +100,7 @@ def watch(
             if now > deadline:
                 return Watched(claimed=False, complete=False, znodes=count)
             if now >= next_reading:
-                count = _keep(_walk_unclaimed(reader), output, chroot, redact=redact)
+                count = _keep(_walk_unclaimed(reader), output, chroot, key=key)
                 took = time.monotonic() - now
                 next_reading = time.monotonic() + max(_LEAST_PAUSE_BETWEEN_READINGS_SECONDS, _READING_SHARE * took)
             if not announced:
@@ -109,7 +110,7 @@ def watch(
             time.sleep(_PAUSE_SECONDS)
             claimed = _is_claimed(reader)
         later = output.with_name(f"claimed-{output.name}")
-        claimed_count, _ = write_dump(_walk(reader), later, chroot, redact=redact)
+        claimed_count, _ = write_dump(_walk(reader), later, chroot, key=key)
         (fenced,) = reader.read([Read(Operation.DATA, _CONTROLLER)])
         complete = fenced.offset <= 0
         if complete:
@@ -129,7 +130,7 @@ def _nobody_waits() -> None:
 def keep_tree(config_map: RunConfigMap, request: VerificationRequest) -> Path:
     """Keep the tree from before the sync in the request's file, and return the file once ZooKeeper is claimed.
 
-    The file holds secrets as hashes.
+    The file holds secrets as hashes, with the key in the file that the request names.
     The run is announced when the tree from before the takeover is kept.
     The watch starts again after its session is lost.
 
@@ -142,6 +143,9 @@ def keep_tree(config_map: RunConfigMap, request: VerificationRequest) -> Path:
     """
     if request.zookeeper is None or request.tree_path is None:
         raise BadInputError("profile copy needs `zookeeper` and `treePath`")
+    if request.tree_key_path is None:
+        raise BadInputError("profile copy needs `treeKeyPath`")
+    key = read_key(request.tree_key_path)
     tree = Path(request.tree_path)
     chroot = split_connect(request.zookeeper.connect)[1]
     until = time.monotonic() + request.armed_deadline_seconds
@@ -156,7 +160,7 @@ def keep_tree(config_map: RunConfigMap, request: VerificationRequest) -> Path:
     while (left := until - time.monotonic()) > 0:
         try:
             watched = watch(
-                request.zookeeper, tree, chroot, redact=True, deadline_seconds=left, resume=True, on_watching=announce
+                request.zookeeper, tree, chroot, key=key, deadline_seconds=left, resume=True, on_watching=announce
             )
         except ZooKeeperUnavailableError as error:
             logger.warning("the watch of the tree begins anew: %s", error)
@@ -169,10 +173,10 @@ def keep_tree(config_map: RunConfigMap, request: VerificationRequest) -> Path:
     raise NotWantedError(f"no KRaft controller claimed ZooKeeper within {request.armed_deadline_seconds:g} s")
 
 
-def _keep(znodes: Iterator[Znode], output: Path, chroot: str, *, redact: bool) -> int:
+def _keep(znodes: Iterator[Znode], output: Path, chroot: str, *, key: bytes | None) -> int:
     """Replace the dump at once, so that it is whole whenever the process ends."""
     fresh = output.with_name(f"unclaimed-{output.name}")
-    count, _ = write_dump(znodes, fresh, chroot, redact=redact)
+    count, _ = write_dump(znodes, fresh, chroot, key=key)
     fresh.replace(output)
     return count
 

@@ -282,3 +282,18 @@ def test_a_forecast_compares_the_kept_copy_in_one_pod_and_asks_nobody_else() -> 
     mounts = {m["name"]: m["mountPath"] for m in pod["containers"][0]["volumeMounts"]}
     assert mounts["log"] == "/var/lib/kraftbridge-copy"
     assert not verification.has_executors(migration_spec(), facts, Runner.SPARK_APPLICATION)
+
+
+def test_the_kept_tree_has_hashes_with_a_key_of_the_attempt() -> None:
+    spec, facts = migration_spec(), replace(FACTS, profile=Profile.COPY)
+    secret = verification.tree_key(facts, "nobody-knows-this")
+    assert secret["metadata"]["name"] == f"{facts.controllers}-tree-key", "the attempt is part of the controllers' name"
+    assert secret["metadata"]["ownerReferences"][0]["uid"] == IDENTITY.uid
+    (key,) = secret["stringData"]
+    asked = verification.request(spec, facts)
+    pod = verification.application(spec, facts, Runner.JOB)["spec"]["template"]["spec"]
+    (volume,) = (v for v in pod["volumes"] if v.get("secret", {}).get("secretName") == secret["metadata"]["name"])
+    (mount,) = (m for m in pod["containers"][0]["volumeMounts"] if m["name"] == volume["name"])
+    assert asked.tree_key_path == f"{mount['mountPath']}/{key}"
+    assert verification.request(spec, FACTS).tree_key_path is None
+    assert "nobody-knows-this" not in json.dumps([pod, verification.config_map(spec, facts)])

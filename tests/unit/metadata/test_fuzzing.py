@@ -146,7 +146,7 @@ def take(znode: Znode) -> None:
     soundness.znode(znode.path, znode.data)
     kept = [entity for entity in reading.entities() if entity.attributes is not None]
     assert len(kept) == len({(entity.kind, entity.key) for entity in kept})
-    redacted_data(znode.path, znode.data)
+    redacted_data(znode.path, znode.data, b"k" * 32)
     try:
         list(znode_entities(znode.path, znode.data, 0, SECRETS))
         migration_znode(znode.data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import re
 from collections import Counter
@@ -18,6 +19,7 @@ from kraftbridge.metadata.entities import (
     looks_encoded,
     number,
     read_encoder_secret,
+    read_key,
 )
 from kraftbridge.metadata.log.entities import log_entities
 from kraftbridge.metadata.log.files import LocalLogFiles
@@ -36,6 +38,7 @@ from kraftbridge.models.entities import (
 )
 from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.secrecy import is_secret_setting
+from kraftbridge.verification.inputs import BadInputError, Dump
 from kraftbridge.verification.sources.rows import ZooKeeperPlan
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata"
@@ -135,15 +138,18 @@ def test_wrong_encoder_secret_is_a_problem_not_a_difference():
     assert list(reading.problems) == ["/config/brokers/0"]
 
 
+KEY = b"0123456789abcdef0123456789abcdef"
+
+
 def test_redacted_dumps_compare_like_the_original(tmp_path):
     path = tmp_path / "redacted.jsonl.gz"
-    count, unread = write_dump(read_dump(DUMP, "/kafka"), path, "/kafka", redact=True)
+    count, unread = write_dump(read_dump(DUMP, "/kafka"), path, "/kafka", key=KEY)
     assert (count, unread) == (sum(1 for _ in read_dump(DUMP, "/kafka")), 0)
     text = gzip.decompress(path.read_bytes()).decode()
     for secret in ("salt=MWx1", "stored_key=hpA7", "E4XQi7kryc4rrEuFvYtra"):
         assert secret in gzip.decompress(DUMP.read_bytes()).decode()
         assert secret not in text
-    secrets = Secrets(b"test")
+    secrets = Secrets(b"test", dump_key=KEY)
     _, original = read(secrets=secrets, encoder_secret=None)
     _, redacted = read(path, secrets=secrets, encoder_secret=None)
     assert redacted == original
@@ -153,15 +159,58 @@ def test_redacted_dumps_compare_like_the_original(tmp_path):
 @pytest.mark.parametrize("plain", ["hunter2", "", "ünï", "\U0001f511", "sha256:guess"])
 def test_a_redacted_value_that_kafka_keeps_in_plain_text_is_compared_like_the_original(plain, encoder_secret):
     """Kafka 3.9 takes only the settings of `is_password_config` for passwords, and copies all others as they are."""
-    secrets = Secrets(b"test", compare_passwords=encoder_secret is not None)
+    secrets = Secrets(b"test", compare_passwords=encoder_secret is not None, dump_key=KEY)
     path, data = (
         "/config/brokers/<default>",
         json.dumps({"version": 1, "config": {"ldap.bind.password": plain}}).encode(),
     )
-    redacted = redacted_data(path, data)
+    redacted = redacted_data(path, data, KEY)
     assert not plain or plain.encode() not in redacted
     (kept,), (original,) = (list(znode_entities(path, each, 0, secrets, encoder_secret)) for each in (redacted, data))
     assert kept == original
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("/config/brokers/1", {"config": {"vendor.api.key": "hunter2"}}),
+        ("/config/topics/orders", {"config": {"vendor.access.key": "hunter2"}}),
+        ("/config/brokers/1", {"config": {"x": "hunter2,encryptedPassword:eA==,cipherAlgorithm:AES,passwordLength:1"}}),
+        ("/config/users/a", {"config": {"SCRAM-SHA-256": "hunter2"}}),
+        ("/config/users/a", {"config": {"SCRAM-SHA-256": "iterations=4096,password=hunter2,hunter2=x"}}),
+        ("/config/users/a", {"config": "hunter2"}),
+        ("/delegation_token/tokens/a", {"tokenId": "a", "hmac": "hunter2"}),
+        ("/kafka-manager/configs/a", {"jaasConfig": "hunter2"}),
+        ("/someone", "hunter2"),
+    ],
+)
+def test_a_redacted_dump_has_no_secret_and_no_hash_that_can_be_tried(path, data):
+    text = redacted_data(path, json.dumps({"version": 1, **data} if isinstance(data, dict) else data).encode(), KEY)
+    assert b"hunter2" not in text
+    assert b"hmac-sha256:" in text
+    guesses = {hashlib.sha256(each.encode()).hexdigest() for each in ("hunter2", '"hunter2"', json.dumps(data))}
+    assert not [guess for guess in guesses if guess in text.decode()]
+    assert redacted_data(path, json.dumps(data).encode(), b"another key of this test, longer") != text
+
+
+def test_a_key_that_can_be_guessed_is_refused(tmp_path):
+    (tmp_path / "key").write_text("hunter2\n")
+    with pytest.raises(DumpFormatError, match="has 7 bytes, and 32 are the least"):
+        read_key(tmp_path / "key")
+    with pytest.raises(DumpFormatError, match="cannot be read"):
+        read_key(tmp_path / "none")
+
+
+def test_a_dump_says_whether_its_hashes_have_a_key(tmp_path):
+    key = tmp_path / "key"
+    key.write_bytes(KEY)
+    redacted, plain = tmp_path / "redacted.jsonl.gz", tmp_path / "plain.jsonl"
+    write_dump(read_dump(DUMP, "/kafka"), redacted, "/kafka", key=KEY)
+    write_dump(read_dump(DUMP, "/kafka"), plain, "/kafka")
+    assert Dump.of(redacted, "/kafka", str(key)).key_path == str(key)
+    assert Dump.of(plain, "/kafka", str(key)).key_path is None, "also a dump of a former version, without a key"
+    with pytest.raises(BadInputError, match="--key-file"):
+        Dump.of(redacted, "/kafka", None)
 
 
 def test_a_value_that_was_redacted_without_its_length_is_unknown_unless_values_are_compared():

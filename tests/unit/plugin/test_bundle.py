@@ -17,12 +17,13 @@ from typer.testing import CliRunner
 from kraftbridge.constants import ANNOTATION_RECORD_STEP
 from kraftbridge.models.decision import Decision
 from kraftbridge.models.phase import Phase
+from kraftbridge.models.redaction import REMOVED, Redactor
 from kraftbridge.phases import recorded_step
 from kraftbridge.phases.draft import Migration
 from kraftbridge.phases.machine import decide
 from kraftbridge.phases.recorded_step import recorded
 from kraftbridge.plugin import main as plugin
-from kraftbridge.plugin.redaction import REMOVED, Redactor, secrets_in, values_of
+from kraftbridge.plugin.redaction import secrets_in, values_of
 from kraftbridge.plugin.session import PluginError
 from kraftbridge.services.act import steps
 from kraftbridge.services.act.steps import config_map
@@ -40,6 +41,10 @@ PLANTED = {
     "token in a log": "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0abc.c2lnbmF0dXJl",
     "setting in a log": "l0gged-keystore-pw",
     "in a ConfigMap": "c0nfigmap-jaas-pw",
+    "setting that Kafka does not define": "und3fined-of-a-vendor",
+    "variable that Kafka does not define": "und3fined-variable",
+    "option of the JVM": "jvm-0ption-pass",
+    "address with a login": "pr0xy-login",
 }
 
 
@@ -75,12 +80,15 @@ def planted(kubernetes: FakeKubernetes, migrate: Any) -> FakeKubernetes:
     kubernetes.create(secret("demo-before", ours, kafka=json.dumps(recorded)))
     config_map = {
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kafka-kraftbridge-migration", "namespace": "kafka", "labels": ours},
-        "data": {"server.properties": f"broker.id=1\nlistener.name.x.sasl.jaas.config={jaas.format(PLANTED['in a ConfigMap'])}\n"},
+        "data": {"server.properties": f"broker.id=1\nvendor.handle={PLANTED['setting that Kafka does not define']}\nlistener.name.x.sasl.jaas.config={jaas.format(PLANTED['in a ConfigMap'])}\n"},
     }  # fmt: skip
     kubernetes.create(config_map)
     found = kubernetes.objects["StatefulSet", "kafka", "kafka"]
     found["spec"]["template"]["spec"]["containers"][0]["env"] += [
         {"name": "KAFKA_SSL_KEY_PASSWORD", "value": PLANTED["environment variable"]},
+        {"name": "KAFKA_VENDOR_HANDLE", "value": PLANTED["variable that Kafka does not define"]},
+        {"name": "KAFKA_OPTS", "value": f"-Dx.keyStorePass={PLANTED['option of the JVM']} -Dy=z"},
+        {"name": "HTTPS_PROXY", "value": f"http://user:{PLANTED['address with a login']}@proxy:3128"},
         {"name": "ENCODER", "valueFrom": {"secretKeyRef": {"name": "encoder", "key": "secret"}}},
     ]
     pods = [name for kind, _, name in kubernetes.objects if kind == "Pod"]

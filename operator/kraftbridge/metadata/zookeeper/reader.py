@@ -17,6 +17,7 @@ import base64
 import binascii
 import gzip
 import json
+import re
 import ssl
 import struct
 import zlib
@@ -35,7 +36,7 @@ from kazoo.exceptions import UnimplementedError as NotServedError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from kraftbridge.exceptions import DumpFormatError, InvalidSpecError, UndecodableZnodeError, ZooKeeperUnavailableError
-from kraftbridge.metadata.entities import redacted
+from kraftbridge.metadata.entities import is_keyed, looks_encoded, redacted
 from kraftbridge.metadata.zookeeper.session import Retries, TlsFiles, ZooKeeperCredentials, new_session
 from kraftbridge.metadata.zookeeper.znodes import (
     MIGRATION_PATH,
@@ -47,7 +48,7 @@ from kraftbridge.metadata.zookeeper.znodes import (
 )
 from kraftbridge.models.observation import MigrationZnode
 from kraftbridge.models.report import ZooKeeperAccess
-from kraftbridge.models.secrecy import is_secret_setting
+from kraftbridge.models.secrecy import SENSITIVE_NAME, is_secret_setting
 from kraftbridge.outside.json_text import parsed_json
 
 _INT = struct.Struct("!i")
@@ -464,7 +465,38 @@ _NUMBERS: Final = {
     "ephemeralOwner": "ephemeral_owner",
     "numChildren": "children",
 }
-_SECRET_SCRAM_FIELDS: Final = ("salt", "stored_key", "server_key")
+_HASHED_FIELDS: Final = frozenset({"salt", "stored_key", "server_key", "encryptedPassword"})
+"""Fields of credentials whose value alone becomes a hash."""
+_PLAIN_SCRAM_FIELD: Final = re.compile(r"iterations=-?[0-9]{0,19}")
+_PLAIN_ENCODED_FIELD: Final = re.compile(
+    r"(?:keyFactoryAlgorithm|cipherAlgorithm|keyLength|iterations|passwordLength):[\w/\-]{0,40}"
+    r"|(?:salt|initializationVector|authenticationTag):[A-Za-z0-9+/=]{0,64}"
+)
+"""Parameters of an encrypted password (`EncryptingPasswordEncoder`)."""
+_KAFKAS: Final = frozenset(
+    {
+        "admin",
+        "brokers",
+        "cluster",
+        "config",
+        "consumers",
+        "controller",
+        "controller_epoch",
+        "delegation_token",
+        "feature",
+        "isr_change_notification",
+        "kafka-acl",
+        "kafka-acl-changes",
+        "kafka-acl-extended",
+        "kafka-acl-extended-changes",
+        "latest_producer_id_block",
+        "log_dir_event_notification",
+        "migration",
+        "zookeeper",
+    }
+)
+"""Top folders of Kafka (`ZkData`). Other programs keep passwords in theirs."""
+_SENSITIVE: Final = re.compile(SENSITIVE_NAME, re.IGNORECASE)
 
 
 def read_dump(path: Path, chroot: str) -> Iterator[Znode]:
@@ -520,8 +552,13 @@ def _bytes(text: Any, encoding: Any) -> bytes:
     raise ValueError(f"unknown encoding {encoding!r}")
 
 
-def write_dump(znodes: Iterable[Znode], path: Path, chroot: str, *, redact: bool = False) -> tuple[int, int]:
+def write_dump(znodes: Iterable[Znode], path: Path, chroot: str, *, key: bytes | None = None) -> tuple[int, int]:
     """Write znodes to a dump, compressed if the name ends in `.gz`.
+
+    Parameters
+    ----------
+    key
+        Secrets are replaced by hashes with this key; None keeps them.
 
     Returns
     -------
@@ -532,7 +569,7 @@ def write_dump(znodes: Iterable[Znode], path: Path, chroot: str, *, redact: bool
     count = unread = 0
     with _opener(path)(path, "wt", encoding="utf-8") as file:
         for znode in znodes:
-            data = redacted_data(znode.path, znode.data) if redact else znode.data
+            data = znode.data if key is None else redacted_data(znode.path, znode.data, key)
             text, encoding = _text(data)
             row: dict[str, Any] = {"path": absolute_path(prefix, znode.path), "data": text, "enc": encoding}
             row |= {name: getattr(znode, attribute) for name, attribute in _NUMBERS.items()}
@@ -555,36 +592,78 @@ def _text(data: bytes | None) -> tuple[str | None, str]:
         return base64.b64encode(data).decode(), "b64"
 
 
-def redacted_data(path: str, data: bytes | None) -> bytes | None:
-    """Return a znode's data with secrets replaced by their SHA-256 and length.
+def redacted_data(path: str, data: bytes | None, key: bytes) -> bytes | None:
+    """Return a znode's data with secrets replaced by their keyed hash and length.
 
-    Data that cannot be parsed is replaced completely.
-
-    SCRAM keys and encrypted passwords have enough entropy for a plain hash. Redacted SCRAM credentials can still be
-    compared with a log; passwords, encrypted or not, by their length.
+    Data that cannot be parsed is replaced completely, and so is that of other programs.
+    Redacted SCRAM credentials can still be compared with a log; passwords, encrypted or not, by their length.
     """
-    if not data or not path.startswith("/config/"):
+    if not data or is_below(path, "/config/changes"):
         return data
+    folder = path.split("/")[1]
+    if folder not in _KAFKAS:
+        return _redacted_whole(data, key)
     try:
-        body = parsed_json(data)
-        config = body["config"]
-        for name, value in config.items():
-            if name in SCRAM_MECHANISMS:
-                config[name] = ",".join(_redacted_pair(part, "=", _SECRET_SCRAM_FIELDS) for part in value.split(","))
-            elif "encryptedPassword:" in value:
-                config[name] = ",".join(_redacted_pair(part, ":", ("encryptedPassword",)) for part in value.split(","))
-            elif is_secret_setting(name):
-                config[name] = redacted(value)
-        return json.dumps(body, separators=(",", ":")).encode()
+        if folder == "config":
+            return _redacted_config(data, key)
+        if folder == "delegation_token":
+            return _redacted_fields(data, key)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         # What can be read cannot always be written.
-        if is_below(path, "/config/changes"):
-            return data
-        return redacted(data.decode("latin-1")).encode()
+        return _redacted_whole(data, key)
+    return data
 
 
-def _redacted_pair(part: str, separator: str, secret_fields: tuple[str, ...]) -> str:
+def _redacted_whole(data: bytes, key: bytes) -> bytes:
+    return redacted(data.decode("latin-1"), key).encode()
+
+
+def _redacted_config(data: bytes, key: bytes) -> bytes:
+    body = parsed_json(data)
+    config = body["config"]
+    for name, value in config.items():
+        if name in SCRAM_MECHANISMS:
+            config[name] = ",".join(_redacted_pair(part, "=", _PLAIN_SCRAM_FIELD, key) for part in value.split(","))
+        elif looks_encoded(value):
+            config[name] = ",".join(_redacted_pair(part, ":", _PLAIN_ENCODED_FIELD, key) for part in value.split(","))
+        elif is_secret_setting(name):
+            config[name] = redacted(value, key)
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _redacted_pair(part: str, separator: str, plain: re.Pattern[str], key: bytes) -> str:
+    """Return a part of a credential, in which all but plain parts are hashes."""
     name, found, value = part.partition(separator)
-    if not found or name not in secret_fields:
+    if not part or plain.fullmatch(part.strip()):
         return part
-    return f"{name}{separator}{redacted(value)}"
+    if not found or name.strip() not in _HASHED_FIELDS:
+        return redacted(part, key)
+    return f"{name}{separator}{redacted(value, key)}"
+
+
+def _redacted_fields(data: bytes, key: bytes) -> bytes:
+    """Return the fields of a token. Kafka's own have no secret; what else is there may be its HMAC."""
+    body = parsed_json(data)
+    sensitive = {name for name, value in body.items() if name not in _TOKEN_FIELDS and _SENSITIVE.search(name)}
+    if not sensitive:
+        return data
+    shown = {name: redacted(str(value), key) if name in sensitive else value for name, value in body.items()}
+    return json.dumps(shown, separators=(",", ":")).encode()
+
+
+_TOKEN_FIELDS: Final = frozenset({"tokenId", "tokenRequester"})
+
+
+def has_keyed_hashes(path: Path) -> bool:
+    """Return whether a dump is redacted with a key.
+
+    Raises
+    ------
+    DumpFormatError
+        The file cannot be read.
+    """
+    try:
+        with _opener(path)(path, "rb") as lines:
+            return any(map(is_keyed, lines))
+    except (OSError, EOFError, zlib.error) as error:
+        raise DumpFormatError(f"ZooKeeper dump {path} cannot be read: {error}") from error

@@ -18,7 +18,7 @@ from kraftbridge.services.act.step import Step, create_once
 from kraftbridge.services.clients import shows_listener_certificate
 from kraftbridge.services.facts import Facts
 
-_SPARK_SECRET_BYTES = 48
+_SECRET_BYTES = 48
 
 
 def launch(facts: Facts, settings: Settings, step: Step, action: LaunchRun) -> None:
@@ -38,6 +38,7 @@ def launch(facts: Facts, settings: Settings, step: Step, action: LaunchRun) -> N
         runner = Runner.JOB
     if record.profile is Profile.COPY:
         create_once(kubernetes, builder.tree_claim(spec, run))
+        create_once(kubernetes, builder.tree_key(run, secrets.token_urlsafe(_SECRET_BYTES)))
     create_once(kubernetes, builder.config_map(spec, run))
     name = names.verification_config_map(run.run_id)
     config_map = kubernetes.get("v1", "ConfigMap", run.namespace, name)
@@ -46,7 +47,7 @@ def launch(facts: Facts, settings: Settings, step: Step, action: LaunchRun) -> N
     # Before the first pod: until it is there, anybody may connect.
     create_once(kubernetes, builder.network_policy(run, config_map["metadata"]["uid"]))
     if builder.has_executors(spec, run, runner):
-        create_once(kubernetes, builder.spark_secret(run, secrets.token_urlsafe(_SPARK_SECRET_BYTES)))
+        create_once(kubernetes, builder.spark_secret(run, secrets.token_urlsafe(_SECRET_BYTES)))
     for obj in builder.access(spec, run, runner):
         create_once(kubernetes, obj)
     create_once(kubernetes, builder.application(spec, run, runner))

@@ -27,7 +27,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from kraftbridge.metadata.entities import Entity, Secrets, read_encoder_secret
+from kraftbridge.metadata.entities import Entity, Secrets, read_encoder_secret, read_key
 from kraftbridge.metadata.log.entities import PartitionColumns
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import BrokerAccess, ZooKeeperAccess
@@ -39,10 +39,12 @@ class _Plan(BaseModel):
     salt: str
     """Key of the hashes that replace secrets, in hexadecimal; new for each run."""
     encoder_secret_path: str | None = None
+    dump_key_path: str | None = None
 
     def secrets(self) -> Secrets:
         """Return the form of secrets in rows."""
-        return Secrets(bytes.fromhex(self.salt), compare_passwords=self.encoder_secret_path is not None)
+        key = None if self.dump_key_path is None else read_key(self.dump_key_path)
+        return Secrets(bytes.fromhex(self.salt), self.encoder_secret_path is not None, key)
 
     def encoder_secret(self) -> str | None:
         """Return the brokers' `password.encoder.secret`, if it was given."""
