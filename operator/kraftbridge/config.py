@@ -11,6 +11,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from kraftbridge.constants import DEFAULT_CLUSTER_DOMAIN
+from kraftbridge.pods.fence import METADATA_SERVER
 
 RESOLVER: Final = Path("/etc/resolv.conf")
 
@@ -60,6 +61,8 @@ class Settings(BaseSettings):
     """Name of the chart's ValidatingAdmissionPolicy and its binding; empty: none was installed."""
     dry_start: bool = True
     """Whether preflight starts fenced copies of the brokers' pods."""
+    outside_address: str = "1.1.1.1:443"
+    """An address outside of the cluster, which a fence must close; empty: none is tried."""
     log_level: str = "info"
     """debug, info, warning or error."""
     cluster_domain: str = ""
@@ -84,6 +87,11 @@ class Settings(BaseSettings):
     def pull_secrets(self) -> tuple[str, ...]:
         """Names of the Secrets for pulling images."""
         return _listed(self.image_pull_secrets)
+
+    @property
+    def beyond_the_cluster(self) -> tuple[str, ...]:
+        """Addresses that a fence must close where they can be reached outside of it."""
+        return (METADATA_SERVER, *_listed(self.outside_address))
 
     @property
     def watched_namespaces(self) -> tuple[str, ...]:
