@@ -174,6 +174,9 @@ class FakeKubernetes:
     def server_time(self) -> datetime | None:
         return self.clock.now
 
+    def api_servers(self) -> tuple[str, ...]:
+        return ("10.0.0.9:6443",)
+
     def serves(self, api_version: str, kind: str) -> bool:
         return kind in self.served
 
