@@ -66,6 +66,8 @@ PREPARE: Final = "kraftbridge-prepare"
 """Our init container in each copy."""
 PROBE: Final = "probe"
 """The container that tries the fence."""
+_SMALL_FILES: Final[Mapping[str, Any]] = {"sizeLimit": "64Mi"}
+"""Volume with agent, notes or answers of ours."""
 _AGENT: Final = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}"
 _JVM: Final = "-Xms16m -Xmx96m -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
 """A small heap, and the quick compiler alone: a copy lives for a second, and all of them start at once."""
@@ -318,14 +320,14 @@ def copy_pod(facts: DryStartFacts, copied: CopyFacts) -> Object:
     template = copied.stateful_set["spec"]["template"]["spec"]
     kafka = _container(_containers_of(copied.stateful_set)[copied.container], copied)
     starters = starters_of(copied.stateful_set)
-    stand_in = [{"name": API, "emptyDir": {}}] if asks_api_server(copied.live, starters) else []
+    stand_in = [{"name": API, "emptyDir": dict(_SMALL_FILES)}] if asks_api_server(copied.live, starters) else []
     volumes = [_volume(v, facts, copied) for v in _declared_volumes(copied)]
     spec: Object = {
         **_kept(template, _KEPT_OF_POD),
         "hostname": copied.key.pod,
         "initContainers": [_prepare(facts, copied, volumes), *_starters(facts, copied, starters)],
         "containers": [kafka],
-        "volumes": [{"name": _VOLUME, "emptyDir": {}}, *stand_in, *_run_files(facts), *volumes],
+        "volumes": [{"name": _VOLUME, "emptyDir": dict(_SMALL_FILES)}, *stand_in, *_run_files(facts), *volumes],
     }
     if service := copied.stateful_set["spec"].get("serviceName"):
         spec["subdomain"] = service

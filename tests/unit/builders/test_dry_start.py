@@ -503,7 +503,7 @@ def test_an_init_container_that_had_a_token_asks_the_stand_in_and_gets_no_token(
     assert variables["A"] == "b"
     assert variables["KUBERNETES_SERVICE_HOST"] == "127.0.0.1"
     assert [m["name"] for m in users["volumeMounts"] if m["mountPath"] == API_DIRECTORY] == [API]
-    assert {"name": API, "emptyDir": {}} in spec["volumes"]
+    assert {"name": API, "emptyDir": {"sizeLimit": "64Mi"}} in spec["volumes"]
     assert spec["automountServiceAccountToken"] is False
     assert "serviceAccountToken" not in json.dumps(spec)
 
