@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from functools import cached_property
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from kraftbridge.constants import DEFAULT_CLUSTER_DOMAIN
+from kraftbridge.pods.fence import METADATA_SERVER
 
 RESOLVER: Final = Path("/etc/resolv.conf")
 
@@ -60,6 +62,10 @@ class Settings(BaseSettings):
     """Name of the chart's ValidatingAdmissionPolicy and its binding; empty: none was installed."""
     dry_start: bool = True
     """Whether preflight starts fenced copies of the brokers' pods."""
+    outside_address: str = "1.1.1.1:443"
+    """An address outside of the cluster, which a fence must close; empty: none is tried."""
+    connect_allow: str = ""
+    """Comma-separated networks that the operator may connect to besides those of each migration's own."""
     log_level: str = "info"
     """debug, info, warning or error."""
     cluster_domain: str = ""
@@ -84,6 +90,22 @@ class Settings(BaseSettings):
     def pull_secrets(self) -> tuple[str, ...]:
         """Names of the Secrets for pulling images."""
         return _listed(self.image_pull_secrets)
+
+    @property
+    def beyond_the_cluster(self) -> tuple[str, ...]:
+        """Addresses that a fence must close where they can be reached outside of it."""
+        return (METADATA_SERVER, *_listed(self.outside_address))
+
+    @cached_property
+    def allowed_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """Networks of ``connect_allow``.
+
+        Raises
+        ------
+        ValueError
+            One of them is none.
+        """
+        return tuple(map(ip_network, _listed(self.connect_allow)))
 
     @property
     def watched_namespaces(self) -> tuple[str, ...]:

@@ -226,6 +226,7 @@ def test_the_operators_environment(render: Render) -> None:
         "KRAFTBRIDGE_NAMESPACES": "",
         "KRAFTBRIDGE_ADMISSION_POLICY": "kb-system.kb-locked-statefulsets",
         "KRAFTBRIDGE_DRY_START": "true",
+        "KRAFTBRIDGE_OUTSIDE_ADDRESS": "1.1.1.1:443",
         "KRAFTBRIDGE_LOG_LEVEL": "info",
         "KRAFTBRIDGE_MAX_CONCURRENT_ROLLS": "5",
     }

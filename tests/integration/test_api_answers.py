@@ -15,7 +15,7 @@ import pytest
 from tests.chart.conftest import cluster_environment
 from tests.support.programs import free_port
 
-from kraftbridge.builders.dry_start_pods import API_DIRECTORY
+from kraftbridge.copies.admission import API_DIRECTORY
 from kraftbridge.pods.api_answers import NOT_ANSWERED
 from kraftbridge.storage.ports import Object
 

@@ -174,6 +174,9 @@ class FakeKubernetes:
     def server_time(self) -> datetime | None:
         return self.clock.now
 
+    def api_servers(self) -> tuple[str, ...]:
+        return ("10.0.0.9:6443",)
+
     def serves(self, api_version: str, kind: str) -> bool:
         return kind in self.served
 
@@ -370,10 +373,10 @@ class FakeKubernetes:
         pod = self.objects.get(key)
         ended = {"terminated": {"exitCode": 0}}
         if pod is None:
-            labels = dict(job["spec"]["template"]["metadata"]["labels"])
+            template = copied(job["spec"]["template"])
             owners = [{"uid": job["metadata"]["uid"]}]
-            metadata = {"name": key[2], "namespace": namespace, "labels": labels, "ownerReferences": owners}
-            self._store(key, {"metadata": metadata, "spec": job["spec"]["template"]["spec"], "status": {}})
+            metadata = {**template["metadata"], "name": key[2], "namespace": namespace, "ownerReferences": owners}
+            self._store(key, {"metadata": metadata, "spec": template["spec"], "status": {}})
         elif not pod["status"]:
             pod["status"] = {"initContainerStatuses": [{"name": "read", "state": ended}]}
         elif any(

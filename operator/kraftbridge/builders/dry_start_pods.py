@@ -30,6 +30,7 @@ from kraftbridge.builders.broker_overlays import (
     with_volumes,
 )
 from kraftbridge.constants import API_VERSION, KIND, LABEL_ROLE, LABEL_RUN
+from kraftbridge.copies.admission import API_DIRECTORY, NOT_OF_NODE
 from kraftbridge.models.dry_start import CopyKey, ListenerOfControllers
 from kraftbridge.models.mounted_files import MountedFiles, mounted_object
 from kraftbridge.models.objects import entries, section, variables_of
@@ -59,14 +60,14 @@ API: Final = f"{_VOLUME}-api"
 """Our container that stands in for the API server, and its volume."""
 API_FILE: Final = "api.json"
 """Key of the objects that it answers with, in the run's Secret."""
-API_DIRECTORY: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where containers look for the files of their service account."""
 _API_HOST: Final = "127.0.0.1"
 _API_PORT: Final = 16443
 PREPARE: Final = "kraftbridge-prepare"
 """Our init container in each copy."""
 PROBE: Final = "probe"
 """The container that tries the fence."""
+_SMALL_FILES: Final[Mapping[str, Any]] = {"sizeLimit": "64Mi"}
+"""Volume with agent, notes or answers of ours."""
 _AGENT: Final = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}"
 _JVM: Final = "-Xms16m -Xmx96m -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
 """A small heap, and the quick compiler alone: a copy lives for a second, and all of them start at once."""
@@ -79,7 +80,6 @@ _RESTRICTED: Final[Mapping[str, Any]] = {
 }
 """What the ``restricted`` Pod Security Standard asks for;
 the operator's image has a numeric user, and no user is fixed here."""
-_KEPT_VOLUMES: Final = ("configMap", "secret", "projected", "downwardAPI")
 _KEPT_OF_CONTAINER: Final = ("name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom")
 _KEPT_OF_POD: Final = ("nodeSelector", "tolerations", "imagePullSecrets", "runtimeClassName", "enableServiceLinks")
 NO_INJECTION: Final[Mapping[str, str]] = {
@@ -320,14 +320,14 @@ def copy_pod(facts: DryStartFacts, copied: CopyFacts) -> Object:
     template = copied.stateful_set["spec"]["template"]["spec"]
     kafka = _container(_containers_of(copied.stateful_set)[copied.container], copied)
     starters = starters_of(copied.stateful_set)
-    stand_in = [{"name": API, "emptyDir": {}}] if asks_api_server(copied.live, starters) else []
+    stand_in = [{"name": API, "emptyDir": dict(_SMALL_FILES)}] if asks_api_server(copied.live, starters) else []
     volumes = [_volume(v, facts, copied) for v in _declared_volumes(copied)]
     spec: Object = {
         **_kept(template, _KEPT_OF_POD),
         "hostname": copied.key.pod,
         "initContainers": [_prepare(facts, copied, volumes), *_starters(facts, copied, starters)],
         "containers": [kafka],
-        "volumes": [{"name": _VOLUME, "emptyDir": {}}, *stand_in, *_run_files(facts), *volumes],
+        "volumes": [{"name": _VOLUME, "emptyDir": dict(_SMALL_FILES)}, *stand_in, *_run_files(facts), *volumes],
     }
     if service := copied.stateful_set["spec"].get("serviceName"):
         spec["subdomain"] = service
@@ -610,7 +610,7 @@ def _declared_volumes(copied: CopyFacts) -> list[Object]:
 def _volume(volume: Mapping[str, Any], facts: DryStartFacts, copied: CopyFacts) -> Object:
     """Return a volume of the copy: the same for what Kubernetes renders, else an empty directory."""
     name = volume["name"]
-    kind = next((k for k in _KEPT_VOLUMES if volume.get(k) is not None), None)
+    kind = next((k for k in NOT_OF_NODE if volume.get(k) is not None), None)
     if kind is None:
         return {"name": name, "emptyDir": {}}
     if copied.files and _carries_our_files(volume, copied):
@@ -696,71 +696,3 @@ def _downward_files(copied: CopyFacts) -> dict[str, str]:
             for key, item in _field_references(name, source):
                 files[key] = field_value(copied, item["fieldRef"]["fieldPath"])
     return files
-
-
-# --------------------------------------------------------------------------------------------------- admission
-
-
-def additions(asked: Mapping[str, Any], made: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what admission put into a pod that could do harm or change its start.
-
-    An API server's own defaults are none of these.
-
-    Parameters
-    ----------
-    asked
-        The pod as it was sent.
-    made
-        The pod as the API server keeps it.
-    """
-    spec = made["spec"]
-    changes = [
-        *_container_changes(entries(asked, "spec", "containers"), entries(spec, "containers")),
-        *_container_changes(entries(asked, "spec", "initContainers"), entries(spec, "initContainers")),
-    ]
-    volumes = {v["name"] for v in entries(asked, "spec", "volumes")}
-    changes += [f"volume {v['name']}" for v in entries(spec, "volumes") if v["name"] not in volumes]
-    changes += [key for key in ("hostNetwork", "hostPID", "hostIPC", "hostAliases") if spec.get(key)]
-    if spec.get("dnsPolicy") != "None" or spec.get("dnsConfig", {}).get("nameservers") != ["127.0.0.1"]:
-        changes.append("name resolution")
-    if spec.get("automountServiceAccountToken") is not False:
-        changes.append("a service account token")
-    labels = asked["metadata"]["labels"]
-    if not labels.items() <= section(made, "metadata", "labels").items():
-        changes.append("labels")
-    return tuple(changes)
-
-
-def _container_changes(asked: Iterable[Object], made: Iterable[Object]) -> Iterator[str]:
-    """Yield what differs in containers, in words."""
-    missing = {container["name"]: container for container in asked}
-    for container in made:
-        mine = missing.pop(container["name"], None)
-        words = f"container {container['name']}"
-        if mine is None:
-            yield words
-            continue
-        for key in ("image", "command", "args", "env", "envFrom", "lifecycle", "volumeMounts"):
-            if not _same(mine.get(key), container.get(key)):
-                yield f"{key} of {words}"
-        if section(container, "securityContext").get("privileged"):
-            yield f"privileges of {words}"
-    yield from (f"the loss of container {name}" for name in missing)
-
-
-def _same(mine: Any, theirs: Any) -> bool:
-    if not mine and not theirs:
-        return True
-    if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
-        return all(_within(entry, their_entry) for entry, their_entry in zip(mine, theirs, strict=True))
-    return bool(mine == theirs)
-
-
-def _within(mine: Any, theirs: Any) -> bool:
-    """Return whether an entry is as asked.
-
-    Fields that were left out, and that the API server fills in, do not count (``fieldRef.apiVersion``).
-    """
-    if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
-        return all(_within(value, theirs.get(key)) for key, value in mine.items() if value not in (None, "", False))
-    return bool(mine == theirs)

@@ -68,6 +68,8 @@ class RehearsalFacts:
     """The brokers that are started in KRaft mode, as a dry start shows them."""
     pull_secrets: tuple[str, ...] = ()
     """Secrets with which the brokers' pods pull their images."""
+    beyond_the_cluster: tuple[str, ...] = ()
+    """Addresses that the fence must close where the pod reached them before."""
 
     @property
     def images(self) -> dict[str, list[int]]:
@@ -130,6 +132,7 @@ def request(spec: MigrationSpec, facts: RehearsalFacts) -> RehearsalRequest:
         run_id=facts.run_id,
         zookeeper=ZooKeeperAccess(connect=spec.zookeeper.connect, secret_path=zookeeper_path),
         bootstrap_servers=spec.brokers.bootstrap_servers,
+        beyond_the_cluster=facts.beyond_the_cluster,
         release_version=release_version(facts.controllers),
         heap_bytes=max(_HEAP_BYTES, heap_bytes(spec.controllers.heap_options or "") or 0),
         zookeeper_heap_bytes=_ZOOKEEPER_HEAP_BYTES,

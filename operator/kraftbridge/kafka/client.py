@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTimeError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -23,6 +23,7 @@ from cryptography.x509 import Certificate
 from kraftbridge.exceptions import InvalidSpecError
 from kraftbridge.outside import bounds
 from kraftbridge.outside.bounds import PathRefusedError
+from kraftbridge.outside.endpoints import Judge, anywhere
 
 _lock = threading.Lock()
 _under_way: dict[tuple[str, int], Future[tuple[str, ...]]] = {}
@@ -117,9 +118,13 @@ class Security:
     mechanism: str | None = None
     username: str = ""
     password: str = field(default="", repr=False)
+    judge: Judge = field(default=anywhere, repr=False, compare=False)
+    """Where the client may connect to."""
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str], file: str = "client.properties") -> Self:
+    def from_properties(
+        cls, properties: Mapping[str, str], file: str = "client.properties", judge: Judge = anywhere
+    ) -> Self:
         """Read ``security.protocol``, ``sasl.*`` and ``ssl.*``.
 
         Keys and certificates are inline PEM; `inlined` brings files into this form.
@@ -130,6 +135,8 @@ class Security:
             Java client settings.
         file
             Name of their file, for the error.
+        judge
+            Where the client may connect to.
 
         Raises
         ------
@@ -137,7 +144,7 @@ class Security:
             A setting is missing or not supported.
         """
         try:
-            return cls._read(properties)
+            return replace(cls._read(properties), judge=judge)
         except InvalidSpecError as error:
             raise InvalidSpecError(f"{file}: {error}") from error
 

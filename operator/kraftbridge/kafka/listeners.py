@@ -13,6 +13,7 @@ from kafka.protocol.sasl import SaslHandshakeRequest
 from kraftbridge.kafka.client import Security, resolve
 from kraftbridge.kafka.wire import Connection, WireError
 from kraftbridge.models.broker_record import Certificate, ListenerState
+from kraftbridge.outside.endpoints import Judge, anywhere, connect
 
 LOOK_SECONDS: Final = 3.0
 _NO_MECHANISM: Final = "KRAFTBRIDGE"
@@ -20,7 +21,7 @@ _NO_MECHANISM: Final = "KRAFTBRIDGE"
 (``SaslServerAuthenticator.handleHandshakeRequest``)."""
 
 
-def look_at(name: str, host: str, port: int, protocol: str) -> ListenerState:
+def look_at(name: str, host: str, port: int, protocol: str, judge: Judge = anywhere) -> ListenerState:
     """Connect to a listener as a client would that has no login, and return what it shows.
 
     Parameters
@@ -31,27 +32,29 @@ def look_at(name: str, host: str, port: int, protocol: str) -> ListenerState:
         As the broker advertises them.
     protocol
         ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``.
+    judge
+        Where the operator may connect to.
     """
     certificate = None
     mechanisms: tuple[str, ...] = ()
     try:
         if protocol.endswith("SSL"):
-            certificate = _certificate(host, port)
+            certificate = _certificate(host, port, judge)
         if protocol.startswith("SASL_"):
-            mechanisms = _mechanisms(host, port, tls=protocol.endswith("SSL"))
+            mechanisms = _mechanisms(host, port, judge, tls=protocol.endswith("SSL"))
         if protocol == "PLAINTEXT":
-            _connect(host, port).close()
+            _connect(host, port, judge).close()
     except (OSError, WireError, ValueError) as error:
         trouble = f"{host}:{port}: {type(error).__name__}: {error}"
         return ListenerState(name, host, port, trouble)
     return ListenerState(name, host, port, certificate=certificate, mechanisms=mechanisms)
 
 
-def _connect(host: str, port: int) -> socket.socket:
+def _connect(host: str, port: int, judge: Judge) -> socket.socket:
     failure: OSError | None = None
     for address in resolve(host, port, LOOK_SECONDS):
         try:
-            return socket.create_connection((address, port), LOOK_SECONDS)
+            return connect(host, address, port, LOOK_SECONDS, judge)
         except OSError as error:
             failure = error
     raise failure or OSError(f"{host} has no address")
@@ -64,12 +67,12 @@ def _unverified() -> ssl.SSLContext:
     return context
 
 
-def _certificate(host: str, port: int) -> Certificate | None:
+def _certificate(host: str, port: int, judge: Judge) -> Certificate | None:
     """Return the certificate of a TLS listener.
 
     None if it ends the handshake because it demands a client certificate (TLS 1.2).
     """
-    plain = _connect(host, port)
+    plain = _connect(host, port, judge)
     try:
         with _unverified().wrap_socket(plain, server_hostname=host) as connection:
             shown = connection.getpeercert(binary_form=True)
@@ -94,8 +97,8 @@ def _read(certificate: x509.Certificate) -> Certificate:
     return Certificate(tuple(names), certificate.issuer.rfc4514_string(), certificate.not_valid_after_utc)
 
 
-def _mechanisms(host: str, port: int, *, tls: bool) -> tuple[str, ...]:
-    security = Security(tls=_unverified() if tls else None)
+def _mechanisms(host: str, port: int, judge: Judge, *, tls: bool) -> tuple[str, ...]:
+    security = Security(tls=_unverified() if tls else None, judge=judge)
     with Connection(host, port, security, LOOK_SECONDS) as connection:
         answer = connection.call(SaslHandshakeRequest, LOOK_SECONDS, max_version=1, mechanism=_NO_MECHANISM)
     return tuple(sorted(str(m) for m in answer.mechanisms))

@@ -26,6 +26,7 @@ from kraftbridge.kafka import metadata
 from kraftbridge.kafka.client import Security, resolve
 from kraftbridge.models.observation import NodeFeatures
 from kraftbridge.outside import bounds
+from kraftbridge.outside.endpoints import connect
 
 __all__ = ["Connection", "ConnectionLostError", "Security", "WireError", "error_name", "host_ports"]
 
@@ -258,7 +259,7 @@ class Connection:
         failure: OSError | None = None
         for address in resolve(host, port, self._left()):
             try:
-                connection = socket.create_connection((address, port), self._left())
+                connection = connect(host, address, port, self._left(), security.judge)
             except OSError as error:
                 failure = error
                 continue

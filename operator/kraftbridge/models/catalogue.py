@@ -1321,6 +1321,12 @@ class Code(StrEnum):
          "If you accept this finding, only names that do not resolve and the agent keep the copies from the cluster"),
         _ACCEPTABLE,
     )
+    ENDPOINT_NOT_ALLOWED = (
+        "EndpointNotAllowed", _BLOCKING, _PREFLIGHT,
+        "The operator does not connect to {host} at {address}: {reason}",
+        ("If it belongs to the cluster, add {network} to connect.allow of the chart's values, and upgrade the release; "
+         "else correct the connect string, or the listener that the broker advertises"),
+    )
     DRY_START_UNKNOWN = (
         "DryStartUnknown", _BLOCKING, _PREFLIGHT,
         "The operator does not know the inputs of the brokers' pods: {reason}",

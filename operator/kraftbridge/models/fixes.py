@@ -91,7 +91,7 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
         ),
         Unrun.RIGHTS,
     ),
-    **dict.fromkeys((Code.ADMISSION_POLICY_MISSING, Code.DRY_START_OFF), Unrun.CHART),
+    **dict.fromkeys((Code.ADMISSION_POLICY_MISSING, Code.DRY_START_OFF, Code.ENDPOINT_NOT_ALLOWED), Unrun.CHART),
     **dict.fromkeys(
         (Code.REASSIGNMENTS_UNKNOWN, Code.REDUNDANCY_UNKNOWN, Code.BROKER_CONFIGURATION_UNKNOWN), Unrun.REQUESTS
     ),

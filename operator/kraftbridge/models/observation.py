@@ -683,6 +683,18 @@ class ActionOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedEndpoint:
+    """An address that the operator may not connect to."""
+
+    host: str
+    """As a connect string or an advertised listener names it."""
+    port: int
+    address: str
+    """What it resolved to."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """Everything observed for one step. Parts that the phase does not need are Unobserved("…", "not needed")."""
 
@@ -756,6 +768,8 @@ class Observation:
     """What the controllers' pods reach of the brokers; tried once the quorum is ready, and until the copy is complete,
     while no node restarts."""
     outcomes: tuple[ActionOutcome, ...] = ()
+    refused: tuple[RefusedEndpoint, ...] = ()
+    """Where the clients of the migration were kept from."""
 
     @property
     def seen_sets(self) -> tuple[StatefulSetState, ...]:

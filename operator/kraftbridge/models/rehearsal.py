@@ -280,6 +280,8 @@ class RehearsalRequest(_Model):
     zookeeper: ZooKeeperAccess
     bootstrap_servers: str
     """Addresses that the fenced pod must not reach, beside ZooKeeper's and the API server's."""
+    beyond_the_cluster: tuple[str, ...] = ()
+    """More of them: a cloud's metadata server, and an address outside of the cluster."""
     release_version: str
     """The brokers' ``inter.broker.protocol.version``."""
     heap_bytes: int

@@ -24,6 +24,8 @@ EXIT_REACHED: Final = 3
 """Exit code: an address could still be reached when the time was up."""
 NOBODY: Final = "192.0.2.1:9"
 """An address that is nobody's (TEST-NET-1, RFC 5737). Who reaches it talks to a proxy in its own pod."""
+METADATA_SERVER: Final = "169.254.169.254:80"
+"""Where clouds give their nodes' credentials to whoever asks (AWS, Azure, Google, OpenStack)."""
 AGENT: Final = Path("/opt/kraftbridge/dry-start-agent.jar")
 TERMINATION_LOG: Final = Path("/dev/termination-log")
 _CONNECT_SECONDS: Final = 1.5

@@ -22,11 +22,12 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socket import socket
+from socket import SHUT_RDWR, socket
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -46,6 +47,11 @@ _CHUNK_BYTES: Final = 1 << 20
 _MAXIMUM_RESPONSE_BYTES: Final = 64 << 20
 _MINIMUM_TOKEN_CHARACTERS: Final = 16
 _CONNECTION_TIMEOUT_SECONDS: Final = 30.0
+_AUTHORIZED_SECONDS: Final = 600.0
+"""How long a connection may last after its last request with the token: the largest answer is sent by then."""
+_MOST_CONNECTIONS: Final = 64
+_MOST_OF_ONE_ADDRESS: Final = 16
+"""Somebody without the token leaves room for the others."""
 _PORTS: Final = 1 << 16
 _HOST: Final = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
 
@@ -126,6 +132,9 @@ class LogServer(ThreadingHTTPServer):
     ) -> None:
         self.directory = directory
         self.token = TokenFile(token_file)
+        self._until: dict[Any, tuple[str, float]] = {}
+        """Peer and end of each open connection, by the monotonic clock."""
+        self._until_lock = threading.Lock()
         self.trial = threading.Lock()
         """Held while addresses are tried."""
         self._certificate = ServerCertificate(certificate, key)
@@ -144,6 +153,40 @@ class LogServer(ThreadingHTTPServer):
         plain.settimeout(_CONNECTION_TIMEOUT_SECONDS)
         wrapped = self._certificate.context().wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
         return wrapped, address
+
+    @override
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Return whether there is room for a connection; it has to show the token soon."""
+        peer = str(client_address[0])
+        with self._until_lock:
+            of_peer = sum(peer == other for other, _ in self._until.values())
+            if len(self._until) >= _MOST_CONNECTIONS or of_peer >= _MOST_OF_ONE_ADDRESS:
+                return False
+            self._until[request] = (peer, time.monotonic() + _CONNECTION_TIMEOUT_SECONDS)
+            return True
+
+    def prolong(self, request: Any) -> None:
+        """Let a connection go on that has shown the token."""
+        with self._until_lock:
+            if request in self._until:
+                self._until[request] = (self._until[request][0], time.monotonic() + _AUTHORIZED_SECONDS)
+
+    @override
+    def service_actions(self) -> None:
+        """End the connections whose time is over; one that sends a byte now and then meets no other limit."""
+        now = time.monotonic()
+        with self._until_lock:
+            over = [request for request, (_, until) in self._until.items() if now > until]
+        for request in over:
+            with suppress(OSError):
+                request.shutdown(SHUT_RDWR)
+
+    @override
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection, and make room for another one."""
+        with self._until_lock:
+            self._until.pop(request, None)
+        super().shutdown_request(request)
 
     @override
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -207,6 +250,7 @@ class LogRequestHandler(BaseHTTPRequestHandler):
     def _is_authorized(self) -> bool:
         """Return whether the request has the token; answer it if it has not."""
         if self.server.token.accepts(self.headers.get("Authorization")):
+            self.server.prolong(self.request)
             return True
         self._send(HTTPStatus.UNAUTHORIZED, b"the bearer token is missing or wrong\n", "text/plain")
         return False

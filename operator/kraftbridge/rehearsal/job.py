@@ -212,7 +212,7 @@ def _request(directory: Path) -> RehearsalRequest:
 
 
 def reached_outside(request: RehearsalRequest) -> list[str]:
-    """Return the addresses of ZooKeeper, brokers and API server that are reached; none if ZooKeeper is not.
+    """Return the addresses of ZooKeeper, brokers, API server and beyond that are reached; none if ZooKeeper is not.
 
     They are what the fence must close: an address that did not answer before would prove nothing.
     """
@@ -222,7 +222,7 @@ def reached_outside(request: RehearsalRequest) -> list[str]:
     others = _addresses(request.bootstrap_servers)
     if server := os.environ.get("KUBERNETES_SERVICE_HOST"):
         others += _addresses(f"{server}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}")
-    return list(dict.fromkeys([*zookeeper, *reachable(others)]))
+    return list(dict.fromkeys([*zookeeper, *reachable([*others, *request.beyond_the_cluster])]))
 
 
 def _addresses(hosts: str) -> list[str]:

@@ -9,6 +9,7 @@ import base64
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, NoReturn, Protocol
 
 from kraftbridge.builders import names
@@ -19,10 +20,13 @@ from kraftbridge.kafka.client import inlined, resolve, resolve_all
 from kraftbridge.metadata.log.files import LogFiles, RemoteLogFiles
 from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
 from kraftbridge.models.objects import section, version_of
+from kraftbridge.models.observation import RefusedEndpoint
 from kraftbridge.models.phase import Part
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.outside import bounds
+from kraftbridge.outside.endpoints import Judge, anywhere
 from kraftbridge.pods import credentials as certificates
+from kraftbridge.services.endpoints import Allowed, Endpoints
 from kraftbridge.storage.broker_records import BrokerRecordClient
 from kraftbridge.storage.kafka_brokers import BrokerClient, ControllerProbeClient, Prober
 from kraftbridge.storage.kafka_controllers import ControllerClient
@@ -41,9 +45,9 @@ class ClosableLog(LogFiles, Protocol):
         """Close the connection."""
 
 
-def open_controllers_log(host: str, token: str, authority: str) -> RemoteLogFiles:
+def open_controllers_log(host: str, token: str, authority: str, judge: Judge = anywhere) -> RemoteLogFiles:
     """Return access to the metadata log of a controller, through the log server in its pod."""
-    return RemoteLogFiles(f"https://{host}:{LOG_SERVER_PORT}", None, token=token, authority=authority)
+    return RemoteLogFiles(f"https://{host}:{LOG_SERVER_PORT}", None, token=token, authority=authority, judge=judge)
 
 
 def log_access(kubernetes: ReadPort, namespace: str, controllers: str) -> tuple[str, str] | None:
@@ -110,6 +114,13 @@ class ClusterClients:
     """Opens the metadata log of the controller at a host, with the token and the authority of its log server."""
     try_paths: Callable[[str, str, str, Sequence[tuple[str, int]]], list[str]] = try_paths
     """Returns why the pod at a host gets no connection to each address, ``""`` where it gets one; asked as above."""
+    endpoints: Endpoints | None = None
+    """Where they may connect to. None if that is not judged."""
+
+    @property
+    def refused(self) -> tuple[RefusedEndpoint, ...]:
+        """Where they were kept from lately."""
+        return () if self.endpoints is None else self.endpoints.refused
 
     def close(self) -> None:
         """Close all connections."""
@@ -129,6 +140,7 @@ def open_clients(
     controllers_domain: str,
     controller_port: int = CONTROLLER_PORT,
     needs: Collection[Part] = frozenset(Part),
+    allowed: Allowed | None = None,
 ) -> ClusterClients:
     """Return the clients of a migration. Each connects at its first use.
 
@@ -140,6 +152,8 @@ def open_clients(
         DNS domain in the controllers' host names, as the migration has recorded it.
     needs
         What the phase observes. Without `Part.ZOOKEEPER` nothing of ZooKeeper's is read: the user may have removed it.
+    allowed
+        Where the clients may connect to besides, and where the API server is.
 
     Raises
     ------
@@ -158,22 +172,29 @@ def open_clients(
     if uses_zookeeper:
         asked.append(spec.zookeeper_hosts)
     qualified = qualified_addresses(",".join(asked), namespace, domain)
+    named = {address.strip().rpartition(":")[0].strip("[]") for address in (*qualified, *qualified.values())}
+    places = allowed or Allowed()
+    endpoints = Endpoints(kubernetes, namespace, named, places.networks, places.api_servers)
+    judge = endpoints.judge
     zookeeper: ZooKeeperPort = AbandonedZooKeeper()
     if uses_zookeeper:
         hosts = ",".join(map(qualified.__getitem__, spec.zookeeper_hosts.split(",")))
         credentials, tls = _zookeeper_secret(kubernetes, namespace, spec)
-        zookeeper = ZooKeeperStore(hosts, spec.chroot, credentials, tls)
+        zookeeper = ZooKeeperStore(hosts, spec.chroot, credentials, tls, endpoints.judge_named)
     bootstrap = ",".join(map(qualified.__getitem__, spec.brokers.bootstrap_servers.split(",")))
     controller_hosts = names.controller_hosts(controllers, namespace, spec.controllers.node_ids, controllers_domain)
     addresses = {i: (host, controller_port) for i, host in controller_hosts.items()}
     to_controllers = listener or _listener_client(kubernetes, namespace, controllers, spec)
     return ClusterClients(
         zookeeper,
-        BrokerClient(bootstrap, client),
-        ControllerClient(addresses, to_controllers),
-        lambda: BrokerRecordClient(bootstrap, client),
-        Prober(lambda: ControllerProbeClient(bootstrap, client)),
-        ListenerCertificates(controller_hosts, to_controllers),
+        BrokerClient(bootstrap, client, judge),
+        ControllerClient(addresses, to_controllers, judge),
+        lambda: BrokerRecordClient(bootstrap, client, judge),
+        Prober(lambda: ControllerProbeClient(bootstrap, client, judge)),
+        ListenerCertificates(controller_hosts, to_controllers, judge),
+        open_log=partial(open_controllers_log, judge=judge),
+        try_paths=partial(try_paths, judge=judge),
+        endpoints=endpoints,
     )
 
 

@@ -254,6 +254,7 @@ class InputReader:
         """Return the addresses that copies must not reach.
 
         The operator reaches each of them; otherwise a failed connection would prove nothing.
+        The metadata server of a cloud and an address outside of the cluster are among them only where it does.
 
         Raises
         ------
@@ -283,6 +284,8 @@ class InputReader:
                     target, f"the operator itself reaches none of {tried}, so a probe that fails would prove nothing"
                 )
             kept += reached
+        # In a cluster without a way out nothing is there to close, and a failed connection would prove nothing.
+        kept += reachable(self._settings.beyond_the_cluster)
         return tuple(dict.fromkeys(kept))
 
 

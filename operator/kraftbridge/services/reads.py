@@ -30,6 +30,10 @@ class ReadThrough:
         """Return the time by the API server's clock; None before its first answer."""
         return self._reads.server_time()
 
+    def api_servers(self) -> tuple[str, ...]:
+        """Return the addresses at which the API server says that it serves, as ``host:port``."""
+        return self._reads.api_servers()
+
     def serves(self, api_version: str, kind: str) -> bool:
         """Return whether the API server serves a kind."""
         return self._reads.serves(api_version, kind)

@@ -55,6 +55,7 @@ from kraftbridge.services.act.checked import CheckedKubernetes, tried_again
 from kraftbridge.services.act.step import Step
 from kraftbridge.services.clients import ClusterClients, credentials_version, open_clients
 from kraftbridge.services.dry_starts import DryStarter, DryStarts
+from kraftbridge.services.endpoints import Allowed, api_servers
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.observe.observer import Memory, Observer
@@ -73,7 +74,9 @@ from kraftbridge.storage.ports import KubernetesPort
 logger = logging.getLogger(__name__)
 
 Object = dict[str, Any]
-OpenClients = Callable[[KubernetesPort, str, str, MigrationSpec, str, str, int, Collection[Part]], ClusterClients]
+OpenClients = Callable[
+    [KubernetesPort, str, str, MigrationSpec, str, str, int, Collection[Part], Allowed], ClusterClients
+]
 _CONFLICT_RETRY = timedelta(milliseconds=200)
 _INVALID_RETRY = timedelta(seconds=10)
 _WHILE_A_NODE_IS_AWAY = timedelta(milliseconds=240)
@@ -350,7 +353,15 @@ class Reconciler:
             logger.info(words, identity.namespace, identity.name)
             connected.close()
         clients = self._open_clients(
-            self._kubernetes, identity.namespace, controllers, spec, self._settings.domain, domain, port, needs
+            self._kubernetes,
+            identity.namespace,
+            controllers,
+            spec,
+            self._settings.domain,
+            domain,
+            port,
+            needs,
+            Allowed(self._settings.allowed_networks, api_servers(self._kubernetes)),
         )
         self._clients[identity.uid] = (key, clients)
         return clients

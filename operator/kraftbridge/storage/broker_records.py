@@ -31,6 +31,7 @@ from kraftbridge.models.broker_record import (
     TopicPartition,
 )
 from kraftbridge.models.config_values import ConfigType
+from kraftbridge.outside.endpoints import Judge, anywhere
 from kraftbridge.storage.kafka_brokers import (
     broker_configs,
     partitions_of,
@@ -66,13 +67,14 @@ class BrokerRecordClient:
 
     Parameters
     ----------
-    bootstrap_servers, client_properties
+    bootstrap_servers, client_properties, judge
         As for `kraftbridge.storage.kafka_brokers.BrokerClient`.
     """
 
-    def __init__(self, bootstrap_servers: str, client_properties: Mapping[str, str]) -> None:
+    def __init__(self, bootstrap_servers: str, client_properties: Mapping[str, str], judge: Judge = anywhere) -> None:
         self._bootstrap = host_ports(bootstrap_servers)
-        self._security = Security.from_properties(client_properties)
+        self._judge = judge
+        self._security = Security.from_properties(client_properties, judge=judge)
         self._source = f"brokers {bootstrap_servers}"
         self._connections = Connections(self._security)
         self._known: dict[int, tuple[str, int]] = {}
@@ -93,7 +95,7 @@ class BrokerRecordClient:
 
     def listener(self, name: str, host: str, port: int, protocol: str) -> ListenerState:
         """Return what a client sees at a listener that has no login."""
-        return look_at(name, host, port, protocol)
+        return look_at(name, host, port, protocol, self._judge)
 
     def settings(self, broker: int) -> dict[str, EffectiveSetting]:
         """Return every setting of a broker, as it answers itself.

@@ -38,6 +38,7 @@ from kraftbridge.models.broker_record import TopicPartition
 from kraftbridge.models.observation import ClusterState, ControllerProbe, NodeFeatures, TopicRedundancy, Unobserved
 from kraftbridge.models.survey import RELEVANT_DEFAULTS, BrokerSetting, LogDir, SettingSource, Stated, Visibility
 from kraftbridge.outside import bounds
+from kraftbridge.outside.endpoints import Judge, anywhere
 from kraftbridge.storage.log_dirs import Listing, forget_assigned, listed
 
 CONNECT_SECONDS: Final = 2.0
@@ -92,11 +93,14 @@ class BrokerClient:
         ``host:port`` pairs, separated by commas.
     client_properties
         Java client settings (``security.protocol``, ``sasl.*``, ``ssl.*``).
+    judge
+        Where the client may connect to.
     """
 
-    def __init__(self, bootstrap_servers: str, client_properties: Mapping[str, str]) -> None:
+    def __init__(self, bootstrap_servers: str, client_properties: Mapping[str, str], judge: Judge = anywhere) -> None:
         self._bootstrap = host_ports(bootstrap_servers)
-        self._security = Security.from_properties(client_properties)
+        self._judge = judge
+        self._security = Security.from_properties(client_properties, judge=judge)
         self._known: dict[int, tuple[str, int]] = {}
         self._connection: Connection | None = None
         self._of_each = Connections(self._security)
@@ -349,7 +353,7 @@ class BrokerClient:
         """
         ((host, port),) = host_ports(address)
         try:
-            security = Security.from_properties(client_properties)
+            security = Security.from_properties(client_properties, judge=self._judge)
         except InvalidSpecError as error:
             raise ObservationError(address, str(error).removeprefix("client.properties: ")) from error
         topic = FetchRequest.FetchTopic
@@ -754,13 +758,13 @@ class ControllerProbeClient:
 
     Parameters
     ----------
-    bootstrap_servers, client_properties
+    bootstrap_servers, client_properties, judge
         As for `BrokerClient`.
     """
 
-    def __init__(self, bootstrap_servers: str, client_properties: Mapping[str, str]) -> None:
+    def __init__(self, bootstrap_servers: str, client_properties: Mapping[str, str], judge: Judge = anywhere) -> None:
         self._bootstrap = host_ports(bootstrap_servers)
-        self._security = Security.from_properties(client_properties)
+        self._security = Security.from_properties(client_properties, judge=judge)
         self._known: dict[int, tuple[str, int]] = {}
         self._connections = Connections(self._security)
         self._last: tuple[str, int] | None = None

@@ -32,6 +32,7 @@ from kraftbridge.models.observation import (
     VoterState,
 )
 from kraftbridge.models.phase import ZkMigrationState
+from kraftbridge.outside.endpoints import Judge, anywhere
 from kraftbridge.storage.zookeeper import CANARY_QUOTA
 
 CONNECT_SECONDS: Final = 2.0
@@ -63,6 +64,8 @@ class ControllerClient:
         Host and port of each controller's listener, by node id.
     client_properties
         Java client settings for that listener.
+    judge
+        Where the client may connect to.
 
     Raises
     ------
@@ -70,9 +73,14 @@ class ControllerClient:
         A client setting is missing or not supported.
     """
 
-    def __init__(self, addresses: Mapping[int, tuple[str, int]], client_properties: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        addresses: Mapping[int, tuple[str, int]],
+        client_properties: Mapping[str, str],
+        judge: Judge = anywhere,
+    ) -> None:
         self._addresses = dict(addresses)
-        self._security = Security.from_properties(client_properties, "controller.properties")
+        self._security = Security.from_properties(client_properties, "controller.properties", judge)
         self._connections = Connections(self._security)
         self._leader = min(self._addresses)
         self._lock = threading.Lock()

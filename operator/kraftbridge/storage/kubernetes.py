@@ -349,6 +349,7 @@ class KubernetesStore:
         self._transport = transport
         self._served: dict[str, tuple[float, frozenset[str]]] = {}
         self._served_lock = threading.Lock()
+        self._api_servers: tuple[str, ...] | None = None
         self._granted: dict[tuple[Right, str | None], float] = {}
         """Until when a right that we had is taken for granted."""
 
@@ -404,6 +405,17 @@ class KubernetesStore:
     def server_time(self) -> datetime | None:
         """Return the time by the API server's clock; None before its first answer."""
         return self._transport.server_time()
+
+    def api_servers(self) -> tuple[str, ...]:
+        """Return the addresses at which the API server says that it serves, as ``host:port``; asked once.
+
+        Source: ``APIVersions.serverAddressByClientCIDRs``, which the role ``system:discovery`` may read.
+        """
+        if self._api_servers is None:
+            answer = self._transport.read("addresses of the API server", "/api")
+            given = [] if answer is None else entries(answer.object(), "serverAddressByClientCIDRs")
+            self._api_servers = tuple(str(each["serverAddress"]) for each in given)
+        return self._api_servers
 
     def serves(self, api_version: str, kind: str) -> bool:
         """Return whether the API server serves a kind.

@@ -12,6 +12,7 @@ from cryptography import x509
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.kafka.client import context_of_any_date
 from kraftbridge.models.issued import PresentedCertificate
+from kraftbridge.outside.endpoints import Judge, anywhere, connect
 from kraftbridge.pods.credentials import fingerprint
 
 
@@ -28,6 +29,8 @@ class ListenerCertificates:
         Name that the certificate of each controller must have, by node id.
     client_properties
         Java client settings for the listener.
+    judge
+        Where the operator may connect to.
 
     Raises
     ------
@@ -35,8 +38,9 @@ class ListenerCertificates:
         A client setting is missing or not supported.
     """
 
-    def __init__(self, hosts: Mapping[int, str], client_properties: Mapping[str, str]) -> None:
+    def __init__(self, hosts: Mapping[int, str], client_properties: Mapping[str, str], judge: Judge = anywhere) -> None:
         self._hosts = dict(hosts)
+        self._judge = judge
         self._context = context_of_any_date(client_properties, "controller.properties")
 
     def read(self, node_id: int, address: str, port: int, process: str, timeout_seconds: float) -> PresentedCertificate:
@@ -56,7 +60,9 @@ class ListenerCertificates:
         if self._context is None:
             raise ObservationError(source, "the operator's settings for the listener have no TLS")
         try:
-            shown = _shown(self._context, address, port, self._hosts[node_id], timeout_seconds)
+            until = time.monotonic() + timeout_seconds
+            plain = connect(self._hosts[node_id], address, port, timeout_seconds, self._judge)
+            shown = _shown(self._context, plain, self._hosts[node_id], until)
         except OSError as error:
             raise ObservationError(source, f"{type(error).__name__}: {error}") from error
         certificate = x509.load_der_x509_certificate(shown)
@@ -68,9 +74,8 @@ class ListenerCertificates:
         )
 
 
-def _shown(context: ssl.SSLContext, address: str, port: int, name: str, timeout_seconds: float) -> bytes:
-    until = time.monotonic() + timeout_seconds
-    with socket.create_connection((address, port), timeout_seconds) as plain:
+def _shown(context: ssl.SSLContext, connection: socket.socket, name: str, until: float) -> bytes:
+    with connection as plain:
         plain.settimeout(max(until - time.monotonic(), 0.1))
-        with context.wrap_socket(plain, server_hostname=name) as connection:
-            return connection.getpeercert(binary_form=True) or b""
+        with context.wrap_socket(plain, server_hostname=name) as secured:
+            return secured.getpeercert(binary_form=True) or b""

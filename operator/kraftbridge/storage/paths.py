@@ -12,6 +12,7 @@ from typing import Final
 
 from kraftbridge.constants import LOG_SERVER_PORT
 from kraftbridge.exceptions import ObservationError
+from kraftbridge.outside.endpoints import Judge, anywhere, connect_to_host
 from kraftbridge.outside.json_text import parsed_json
 from kraftbridge.pods.paths import (
     CONNECTED_WITHIN_SECONDS,
@@ -28,7 +29,12 @@ OLDER_SIDECAR: Final = "its sidecar has the image of an earlier release of the o
 
 
 def try_paths(
-    host: str, token: str, authority: str, targets: Sequence[Target], port: int = LOG_SERVER_PORT
+    host: str,
+    token: str,
+    authority: str,
+    targets: Sequence[Target],
+    port: int = LOG_SERVER_PORT,
+    judge: Judge = anywhere,
 ) -> list[str]:
     """Return for each target why the pod behind ``host`` gets no TCP connection to it, ``""`` where it gets one.
 
@@ -39,11 +45,12 @@ def try_paths(
     """
     failures: list[str] = []
     for start in range(0, len(targets), MOST_ADDRESSES):
-        failures += _ask(host, port, token, authority, targets[start : start + MOST_ADDRESSES])
+        asked = targets[start : start + MOST_ADDRESSES]
+        failures += _ask(host, port, token, authority, asked, judge)
     return failures
 
 
-def _ask(host: str, port: int, token: str, authority: str, targets: Sequence[Target]) -> list[str]:
+def _ask(host: str, port: int, token: str, authority: str, targets: Sequence[Target], judge: Judge) -> list[str]:
     where = f"log server {host}:{port}"
     seconds = RESOLVED_WITHIN_SECONDS + CONNECTED_WITHIN_SECONDS + _MARGIN_SECONDS
     body = json.dumps({"targets": targets})
@@ -51,6 +58,8 @@ def _ask(host: str, port: int, token: str, authority: str, targets: Sequence[Tar
     try:
         context = ssl.create_default_context(cadata=authority)
         with closing(http.client.HTTPSConnection(host, port, timeout=seconds, context=context)) as connection:
+            plain = connect_to_host(host, port, seconds, judge)
+            connection.sock = context.wrap_socket(plain, server_hostname=host)
             connection.request("POST", PATHS_PATH, body, headers)
             response = connection.getresponse()
             answer = response.read(MOST_BYTES + 1)

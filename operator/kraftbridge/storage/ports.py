@@ -53,6 +53,9 @@ class ReadPort(Protocol):
     def server_time(self) -> datetime | None:
         """Return the time by the API server's clock; None before its first answer."""
 
+    def api_servers(self) -> tuple[str, ...]:
+        """Return the addresses at which the API server says that it serves, as ``host:port``."""
+
     def serves(self, api_version: str, kind: str) -> bool:
         """Return whether the API server serves a kind."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ipaddress
 import logging
 import shutil
-import socket
 import ssl
 import struct
 import tempfile
@@ -50,6 +49,7 @@ from kraftbridge.models.observation import (
 )
 from kraftbridge.models.survey import AclEntry, ZooKeeperAcls, ZooKeeperUsers
 from kraftbridge.outside import bounds
+from kraftbridge.outside.endpoints import Judge, anywhere, connect
 from kraftbridge.outside.json_text import parsed_json
 
 CANARY_QUOTA: Final = "producer_byte_rate"
@@ -135,6 +135,8 @@ class ZooKeeperStore:
         ``host:port`` pairs, separated by commas.
     chroot
         ``""`` or ``/path``.
+    judge
+        Where the session may connect to.
     """
 
     def __init__(
@@ -143,8 +145,10 @@ class ZooKeeperStore:
         chroot: str = "",
         credentials: ZooKeeperCredentials | None = None,
         tls: ZooKeeperTls | None = None,
+        judge: Judge = anywhere,
     ) -> None:
         self._hosts = hosts
+        self._judge = judge
         self._chroot = chroot
         self._source = f"ZooKeeper {hosts}{chroot}"
         self._lock = threading.Lock()
@@ -157,7 +161,7 @@ class ZooKeeperStore:
         logger.addHandler(self._last_warning)
         self._new_session = partial(
             new_session, f"{hosts}{chroot}", _SESSION_TIMEOUT_SECONDS, _RETRIES, credentials, self._tls, logger,
-            most=bounds.OPERATOR_REPLIES,
+            most=bounds.OPERATOR_REPLIES, judge=judge,
         )  # fmt: skip
         self._client: KazooClient | None = None
         self._live = threading.Event()
@@ -513,7 +517,7 @@ class ZooKeeperStore:
     def _four_letter_word(self, host: str, port: int, word: str) -> str:
         deadline = time.monotonic() + _FOUR_LETTER_WORD_SECONDS
         address = resolve(host, port, _FOUR_LETTER_WORD_SECONDS)[0]
-        raw = socket.create_connection((address, port), max(deadline - time.monotonic(), 0.1))
+        raw = connect(host, address, port, max(deadline - time.monotonic(), 0.1), self._judge)
         if self._tls is not None:
             context = ssl.create_default_context(cafile=self._tls.ca)
             if self._tls.certificate is not None:

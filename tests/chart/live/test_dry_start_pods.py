@@ -12,12 +12,12 @@ from tests.unit.builders.test_dry_start import EACH, FACTS
 
 from kraftbridge.builders.dry_start_pods import (
     DryStartFacts,
-    additions,
     copy_pod,
     network_policy,
     probe_pod,
     run_secret,
 )
+from kraftbridge.copies.admission import additions
 
 from .conftest import GROUP, NAMESPACE, PLURAL, Cluster, eventually
 from .test_crd_rules import SPEC, manifest

@@ -13,14 +13,12 @@ import pytest
 from kraftbridge.builders.broker_overlays import BrokerFacts, parse_properties
 from kraftbridge.builders.dry_start_pods import (
     API,
-    API_DIRECTORY,
     API_FILE,
     DIRECTORY,
     LISTENER_FILE,
     SCHEDULING_GATE,
     CopyFacts,
     DryStartFacts,
-    additions,
     copy_name,
     copy_pod,
     field_value,
@@ -29,6 +27,7 @@ from kraftbridge.builders.dry_start_pods import (
     probe_pod,
     run_secret,
 )
+from kraftbridge.copies.admission import API_DIRECTORY
 from kraftbridge.models.dry_start import CopyKey, ListenerOfControllers
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
@@ -438,49 +437,6 @@ def test_a_copy_has_every_key_of_the_properties_volume_where_the_user_puts_it(ki
     assert mount in next(c for c in pod["spec"]["containers"] if c["name"] == "kafka")["volumeMounts"]
 
 
-def made(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod as an API server keeps it: with defaults, and a token volume that automount would add left out."""
-    kept = copy.deepcopy(pod)
-    for each in (*kept["spec"]["initContainers"], *kept["spec"]["containers"]):
-        each |= {"terminationMessagePath": "/dev/termination-log", "imagePullPolicy": "IfNotPresent"}
-    kept["spec"] |= {"schedulerName": "default-scheduler", "priority": 0, "serviceAccountName": "default"}
-    return kept
-
-
-def test_an_api_servers_defaults_are_no_addition(pod: dict[str, Any]) -> None:
-    assert additions(pod, made(pod)) == ()
-
-
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        (lambda s: s["containers"].append({"name": "istio-proxy", "image": "proxy"}), "container istio-proxy"),
-        (lambda s: s["initContainers"].append({"name": "vault-agent-init"}), "container vault-agent-init"),
-        (lambda s: s["volumes"].append({"name": "kube-api-access-x"}), "volume kube-api-access-x"),
-        (lambda s: s["containers"][0]["env"].append({"name": "JAVA_TOOL_OPTIONS", "value": "-javaagent:otel.jar"}), "env of container kafka"),
-        (lambda s: s["containers"][0].update(image="mirror/kafka:1"), "image of container kafka"),
-        (lambda s: s["containers"][0].update(command=["/inject"]), "command of container kafka"),
-        (lambda s: s["containers"][0].update(lifecycle={"postStart": {}}), "lifecycle of container kafka"),
-        (lambda s: s["containers"][0]["securityContext"].update(privileged=True), "privileges of container kafka"),
-        (lambda s: s["initContainers"].pop(0), "the loss of container kraftbridge-prepare"),
-        (lambda s: s.update(hostNetwork=True), "hostNetwork"),
-        (lambda s: s.update(hostAliases=[{}]), "hostAliases"),
-        (lambda s: s.update(dnsPolicy="ClusterFirst"), "name resolution"),
-        (lambda s: s.update(automountServiceAccountToken=True), "a service account token"),
-    ],
-)  # fmt: skip
-def test_what_admission_put_in_is_named(pod: dict[str, Any], change: Any, found: str) -> None:
-    kept = made(pod)
-    change(kept["spec"])
-    assert additions(pod, kept) == (found,)
-
-
-def test_a_label_that_was_taken_away_is_named(pod: dict[str, Any]) -> None:
-    kept = made(pod)
-    del kept["metadata"]["labels"]["kraftbridge.dev/role"]
-    assert additions(pod, kept) == ("labels",)
-
-
 @pytest.mark.parametrize("inherits", [True, False])
 def test_java_options_that_envfrom_gives_stay_beside_the_agent(inherits: bool) -> None:
     own = copy.deepcopy(STATEFUL_SET)
@@ -547,7 +503,7 @@ def test_an_init_container_that_had_a_token_asks_the_stand_in_and_gets_no_token(
     assert variables["A"] == "b"
     assert variables["KUBERNETES_SERVICE_HOST"] == "127.0.0.1"
     assert [m["name"] for m in users["volumeMounts"] if m["mountPath"] == API_DIRECTORY] == [API]
-    assert {"name": API, "emptyDir": {}} in spec["volumes"]
+    assert {"name": API, "emptyDir": {"sizeLimit": "64Mi"}} in spec["volumes"]
     assert spec["automountServiceAccountToken"] is False
     assert "serviceAccountToken" not in json.dumps(spec)
 

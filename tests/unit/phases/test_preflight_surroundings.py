@@ -23,7 +23,7 @@ from tests.support.observations import (
 )
 
 from kraftbridge.models.catalogue import Code, Severity
-from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.observation import RefusedEndpoint, Unobserved
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import CompareServed
 from kraftbridge.models.spec import AcceptedFinding, PodSettings, PreflightSpec, VerificationSpec
@@ -243,6 +243,19 @@ def test_it_blocks_names_its_object_and_says_how_to_go_on(code: str) -> None:
         assert (code, True) in {(f.code, f.accepted) for f in accepted.status.findings}
     else:
         assert accepted.status.phase is Phase.PREFLIGHT
+
+
+@pytest.mark.parametrize(
+    ("address", "network"), [("203.0.113.5", "203.0.113.5/32"), ("2001:db8::5", "2001:db8::5/128")]
+)
+def test_an_address_that_the_operator_may_not_connect_to_blocks_with_the_value_to_add(
+    address: str, network: str
+) -> None:
+    refused = (RefusedEndpoint("lb.example.com", 9094, address, "it is no pod or Service of namespace kafka"),)
+    finding = found(situation().observing(refused=refused))[Code.ENDPOINT_NOT_ALLOWED]
+    assert finding.object == "endpoint/lb.example.com:9094"
+    assert finding.severity is Severity.BLOCKING
+    assert f"add {network} to connect.allow" in finding.fix
 
 
 def test_healthy_surroundings_say_nothing() -> None:

@@ -79,6 +79,16 @@ def test_only_addresses_that_answer_can_prove_a_fence(listener: socket.socket, m
     assert job.reached_outside(request("127.0.0.1:1,localhost:" + str(port))) == [f"{host}:{port}"]
 
 
+def test_the_fence_must_close_what_is_reached_beyond_the_cluster(listener: socket.socket) -> None:
+    """An address that nobody reached outside proves nothing: a cluster without a way out is no obstacle."""
+    host, port = listener.getsockname()
+    with socket.create_server((host, 0)) as other:
+        beyond = (f"{host}:{other.getsockname()[1]}", "127.0.0.1:1")
+        asked = request(f"{host}:{port}").model_copy(update={"beyond_the_cluster": beyond})
+        assert job.reached_outside(asked) == [f"{host}:{port}", beyond[0]]
+    assert job.reached_outside(asked) == [f"{host}:{port}"]
+
+
 def test_a_fence_that_brokers_alone_could_prove_is_none(listener: socket.socket) -> None:
     host, port = listener.getsockname()
     assert job.reached_outside(request("127.0.0.1:1", f"{host}:{port}")) == []

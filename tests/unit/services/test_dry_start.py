@@ -18,7 +18,6 @@ from tests.support.observations import spec, spec_document
 
 from kraftbridge.builders.dry_start_pods import (
     API,
-    API_DIRECTORY,
     CopyFacts,
     DryStartFacts,
     copy_name,
@@ -26,6 +25,7 @@ from kraftbridge.builders.dry_start_pods import (
     probe_pod,
 )
 from kraftbridge.config import Settings
+from kraftbridge.copies.admission import API_DIRECTORY, Alike
 from kraftbridge.copies.dry_start import copies_in, described, stage_after
 from kraftbridge.exceptions import ActionError, ObservationError
 from kraftbridge.models.dry_start import (
@@ -148,10 +148,10 @@ def run(pods: Pods, closed: tuple[str, ...] = CLOSED, live: Mapping[str, Any] = 
     overlay = {"process.roles": "broker"}
     name = copy_name(key, "r1")
     try:
-        acts(pods)._make(facts(closed), copy_pod(facts(closed), each))
+        acts(pods)._make(facts(closed), copy_pod(facts(closed), each), Alike())
     except ActionError as error:
         return CopyOutcome(key, 1, None, problem=str(error), overlay=overlay)
-    acts(pods)._let_go("shop", name)
+    acts(pods)._let_go(pods.objects[name], None)
     return outcome_of(each, overlay, pods.objects[name], acts(pods)._log_reader(name), 90)
 
 
@@ -160,8 +160,8 @@ def probe(pods: Pods) -> FenceProof:
     pod = probe_pod(facts(), CLOSED)
     name = pod["metadata"]["name"]
     pods.objects.clear()
-    acts(pods)._make(facts(), pod)
-    acts(pods)._let_go("shop", name)
+    acts(pods)._make(facts(), pod, Alike())
+    assert acts(pods)._let_go(pods.objects[name], None) == ""
     return seen._proof(pods.objects[name], DryStartPlan(closed=CLOSED))
 
 

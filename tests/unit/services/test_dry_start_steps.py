@@ -220,6 +220,23 @@ def test_no_pod_is_made_where_the_operator_reaches_nothing_outside_the_fence(
     assert not [c for c in kubelet.operator.kubernetes.calls if c[:2] == ("create", "Pod")]
 
 
+@pytest.mark.parametrize("air_gapped", [False, True])
+def test_the_fence_closes_what_is_reached_beyond_the_cluster(
+    cluster: Callable[[], Kubelet], monkeypatch: pytest.MonkeyPatch, air_gapped: bool
+) -> None:
+    """What nobody reaches outside of the fence proves nothing inside, and stops nothing."""
+    beyond = {"169.254.169.254:80", "1.1.1.1:443"}
+    monkeypatch.setattr(
+        dry_start_inputs, "reachable", lambda tried: [a for a in tried if not air_gapped or a not in beyond]
+    )
+    kubelet = cluster()
+    record = walk(kubelet)
+    assert record.problem == ""
+    plan = seen.plan_of(kubelet.operator.kubernetes.get("v1", "ConfigMap", "kafka", record.run_id))
+    assert plan is not None
+    assert beyond & set(plan.closed) == (set() if air_gapped else beyond)
+
+
 def test_a_copy_that_does_not_end_is_a_reason_and_the_others_are_judged(cluster: Callable[[], Kubelet]) -> None:
     kubelet = cluster()
     kubelet.runs = lambda name: not name.endswith("-kraft-2")

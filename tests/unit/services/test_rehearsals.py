@@ -65,6 +65,27 @@ def test_the_fence_closes_this_run_once_it_has_read_the_tree(rehearsing: Operato
     assert policy["spec"]["podSelector"]["matchLabels"][LABEL_RUN] == record(rehearsing).run_id
 
 
+def test_a_pod_that_admission_changed_starts_no_kafka(rehearsing: Operator) -> None:
+    kubernetes = rehearsing.kubernetes
+    settle = kubernetes._settle_rehearsal
+
+    def admitted(namespace: str | None, name: str, job: dict[str, Any]) -> None:
+        settle(namespace, name, job)
+        pod = kubernetes.objects["Pod", namespace, f"{name}-x7k2p"]
+        work = next(volume for volume in pod["spec"]["volumes"] if volume["name"] == "work")
+        work.clear()
+        work.update(name="work", hostPath={"path": "/var/log"})
+
+    kubernetes._settle_rehearsal = admitted  # type: ignore[method-assign]
+    for _ in range(20):
+        rehearsing.step()
+    found = record(rehearsing)
+    assert found.verdict is RehearsalVerdict.UNKNOWN
+    assert "hostPath.path of volume work" in found.reason
+    assert objects(rehearsing, "NetworkPolicy") == {}, "Kafka starts only in a closed pod"
+    assert objects(rehearsing, "Job") == {}
+
+
 def test_the_batch_size_that_it_calls_for_reaches_the_controllers(rehearsing: Operator) -> None:
     rehearsing.walk(Phase.TAKING_OVER)
     properties = objects(rehearsing, "ConfigMap")[f"{rehearsing.controllers()}-migration"]["data"]

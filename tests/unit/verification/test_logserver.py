@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import http.client
+import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from cryptography.x509.oid import NameOID
 from kraftbridge.exceptions import LogUnavailableError
 from kraftbridge.metadata.log.files import FileVanishedError, LocalLogFiles, RemoteLogFiles, listing
 from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.pods import logserver
 from kraftbridge.pods.logserver import LogServer
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata" / "dualwrite" / "c3000"
@@ -213,3 +216,35 @@ def test_files_without_meta_properties_are_nobodys(served, tmp_path):
     assert remote(server, folder).owner() is None
     (tmp_path / "other" / "meta.properties").write_text("node.id=3000\n")
     assert remote(server, folder).owner() is None
+
+
+def test_somebody_without_the_token_takes_no_more_than_his_connections(served, monkeypatch):
+    server, folder = served
+    monkeypatch.setattr(logserver, "_MOST_OF_ONE_ADDRESS", 3)
+    held = [socket.create_connection(server.server_address) for _ in range(3)]
+    try:
+        eventually(lambda: len(server._until) == 3)
+        with pytest.raises((OSError, http.client.HTTPException)):
+            get(server, folder, "/healthz")
+    finally:
+        for each in held:
+            each.close()
+    eventually(lambda: not server._until)
+    assert get(server, folder, "/healthz").status == 200
+
+
+def test_a_connection_without_the_token_ends_in_time_though_it_goes_on_sending(served, monkeypatch):
+    server, _ = served
+    monkeypatch.setattr(logserver, "_CONNECTION_TIMEOUT_SECONDS", 0.5)
+    with socket.create_connection(server.server_address) as slow:
+        slow.settimeout(5)
+        slow.sendall(b"\x16\x03\x01")  # the beginning of a handshake
+        eventually(lambda: len(server._until) == 1)
+        eventually(lambda: not server._until)
+
+
+def eventually(holds):
+    end = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
 
 from kraftbridge.exceptions import LogUnavailableError
+from kraftbridge.outside.endpoints import Judge, anywhere, connect_to_host
 from kraftbridge.outside.json_text import parsed_json
 
 LOG_FOLDER: Final = "__cluster_metadata-0"
@@ -193,6 +194,7 @@ class RemoteLogFiles:
         *,
         token: str = "",
         authority: str = "",
+        judge: Judge = anywhere,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "https" or not parts.hostname:
@@ -202,6 +204,7 @@ class RemoteLogFiles:
         self._prefix = parts.path.rstrip("/")
         self._token_path = token_path
         self._token = token
+        self._judge = judge
         self._timeout_seconds = timeout_seconds
         self._context = ssl.create_default_context(cafile=ca_path, cadata=authority or None)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -281,6 +284,8 @@ class RemoteLogFiles:
         self._connection = http.client.HTTPSConnection(
             self._host, self._port, timeout=self._timeout_seconds, context=self._context
         )
+        plain = connect_to_host(self._host, self._port, self._timeout_seconds, self._judge)
+        self._connection.sock = self._context.wrap_socket(plain, server_hostname=self._host)
         return self._exchange(self._connection, path, headers)
 
     def _exchange(

@@ -22,6 +22,7 @@ from kazoo.retry import KazooRetry
 from kraftbridge.exceptions import InvalidSpecError
 from kraftbridge.outside import bounds
 from kraftbridge.outside.bounds import BoundExceededError, ReplyBounds
+from kraftbridge.outside.endpoints import Judge, anywhere, judge_peer, plain_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +154,27 @@ class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo
     ----------
     most
         What a server may send.
+    judge
+        Where the session may connect to.
     """
 
-    def __init__(self, most: ReplyBounds = bounds.VERIFIER_REPLIES) -> None:
+    def __init__(self, most: ReplyBounds = bounds.VERIFIER_REPLIES, judge: Judge = anywhere) -> None:
         super().__init__()
         self._most = most
+        self._judge = judge
 
     def create_connection(self, *args: Any, **kwargs: Any) -> BoundedSocket:
         """Return a connection with bounded replies, for kazoo's arguments."""
         host, port = kwargs["address"]
-        return BoundedSocket(super().create_connection(*args, **kwargs), f"ZooKeeper {host}:{port}", self._most)
+        if _is_address(host):
+            self._judge(host, host, port)  # before a handshake shows the client's certificate
+        connection = super().create_connection(*args, **kwargs)
+        try:
+            judge_peer(host, connection, self._judge)
+        except OSError:
+            connection.close()
+            raise
+        return BoundedSocket(connection, f"ZooKeeper {host}:{port}", self._most)
 
     def select(
         self,
@@ -204,6 +216,14 @@ class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo
         )
 
 
+def _is_address(host: str) -> bool:
+    try:
+        plain_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def new_session(
     connect: str,
     timeout_seconds: float,
@@ -213,6 +233,7 @@ def new_session(
     logger: logging.Logger | None = None,
     *,
     most: ReplyBounds = bounds.VERIFIER_REPLIES,
+    judge: Judge = anywhere,
 ) -> KazooClient:
     """Return a client that has not connected yet; the caller starts, stops and closes it.
 
@@ -226,6 +247,8 @@ def new_session(
         Receives kazoo's messages.
     most
         What a server may send.
+    judge
+        Where the session may connect to.
     """
     options: dict[str, Any] = {}
     if tls is not None:
@@ -240,7 +263,7 @@ def new_session(
     return KazooClient(
         hosts=connect,
         timeout=timeout_seconds,
-        handler=PollingHandler(most),
+        handler=PollingHandler(most, judge),
         connection_retry=KazooRetry(max_tries=retries.connection, **delays),
         command_retry=KazooRetry(max_tries=retries.command, **delays),
         **options,

@@ -49,6 +49,7 @@ def findings(draft: Draft) -> tuple[FindingStatus, ...]:
             *_runner(draft),
             *_guard(draft),
             *_workloads(draft),
+            *_endpoints(draft),
             *_zookeeper(draft),
             *_cluster(draft),
             *_survey(draft),
@@ -61,6 +62,21 @@ def findings(draft: Draft) -> tuple[FindingStatus, ...]:
     )
     order = list(Severity)
     return tuple(sorted(marked, key=lambda f: (f.accepted, order.index(f.severity), f.code, f.object)))
+
+
+def _endpoints(step: StepContext) -> Iterator[FindingStatus]:
+    """Find the places that the operator may not connect to, by the address of the connection."""
+    for refused in step.observation.refused:
+        host = f"{refused.host}:{refused.port}"
+        bits = 128 if ":" in refused.address else 32
+        yield finding(
+            Code.ENDPOINT_NOT_ALLOWED,
+            f"endpoint/{host}",
+            host=host,
+            address=refused.address,
+            reason=refused.reason,
+            network=f"{refused.address}/{bits}",
+        )
 
 
 def redundancy_findings(spec: MigrationSpec, redundancy: TopicRedundancy) -> tuple[FindingStatus, ...]:

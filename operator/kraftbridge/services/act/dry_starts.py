@@ -20,6 +20,7 @@ from kraftbridge.builders.dry_start_pods import DryStartFacts
 from kraftbridge.builders.pods import completed
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_RUN
+from kraftbridge.copies.admission import Alike, additions, alike
 from kraftbridge.copies.dry_start import copies_in
 from kraftbridge.exceptions import ActionError, ConflictError, MigrationError, OvertakenError
 from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun, ReleaseRun, RemoveRun
@@ -33,7 +34,7 @@ from kraftbridge.models.dry_start import (
 )
 from kraftbridge.models.objects import section
 from kraftbridge.models.runs import DRY_START_STAGE_LIMIT
-from kraftbridge.models.status import DryStartRunStatus
+from kraftbridge.models.status import DryStartRunStatus, first
 from kraftbridge.outside import bounds
 from kraftbridge.phases.draft import Migration
 from kraftbridge.phases.dry_starting import CHANGED, accepts_unfenced
@@ -62,6 +63,12 @@ class _Prepared:
     inputs: Inputs
     copies: Sequence[Copy]
     trials: Sequence[Copy]
+
+    @property
+    def admitted_alike(self) -> Alike:
+        """What admission did to the brokers' running pods."""
+        pods = {copied.key.pod: copied for copied, _ in self.copies}
+        return alike((copied.stateful_set["spec"]["template"], copied.live) for copied in pods.values())
 
     def stage(self, plan: DryStartPlan, run: DryStartRunStatus, collected: Mapping[Any, Any]) -> list[Copy]:
         """Return the copies of the run's present stage."""
@@ -146,10 +153,11 @@ class DryStartActs:
         wanted = prepared.stage(plan, run, seen.collected_of(config_map))
         made: dict[str, str] = {}
         refused: dict[str, str] = {}
+        done = prepared.admitted_alike
         for copy, _ in wanted:
             pod = builder.copy_pod(facts, copy)
             try:
-                made[pod["metadata"]["name"]] = _digest(self._make(facts, pod))
+                made[pod["metadata"]["name"]] = _digest(self._make(facts, pod, done))
             except OvertakenError:
                 raise
             except ActionError as error:
@@ -206,7 +214,7 @@ class DryStartActs:
         secret = builder.run_secret(facts, secrets.token_hex(32), copies, prepared.inputs.listener, answers)
         self.kubernetes.apply(secret, force=True)
 
-    def _make(self, facts: DryStartFacts, pod: Object) -> Object:
+    def _make(self, facts: DryStartFacts, pod: Object, done: Alike) -> Object:
         """Make a gated pod, compare the admitted pod with the requested one, and return it.
 
         Raises
@@ -224,8 +232,8 @@ class DryStartActs:
         problem = ""
         if not admitted["spec"].get("schedulingGates"):
             problem = "the API server does not hold it back (schedulingGates, Kubernetes 1.27)"
-        elif changed := builder.additions(pod, admitted):
-            problem = f"admission of this cluster put in {', '.join(changed)}; a copy with that is not started"
+        elif changed := additions(pod, admitted, done):
+            problem = f"admission of this cluster changed it ({first(changed)}); a copy with that is not started"
         if problem:
             self._delete(_POD, admitted)
             raise ActionError(f"pod {name}: {problem}")
@@ -242,8 +250,10 @@ class DryStartActs:
         facts = self._facts(run, plan.closed)
         self.kubernetes.apply(builder.network_policy(facts), force=True)
         pod = builder.probe_pod(facts, plan.closed)
-        self._make(facts, pod)
-        self._let_go(facts.namespace, pod["metadata"]["name"])
+        made = self._make(facts, pod, self._prepare(run).admitted_alike)
+        # The scheduler has written why it waits meanwhile, so the version is another one.
+        if problem := self._let_go(made, None):
+            raise ActionError(f"pod {pod['metadata']['name']}: {problem}")
 
     def _record_made(self, run: DryStartRunStatus, stage: DryStartStage, made: MadePods) -> None:
         self._write(run, {"data": {stage.made_key: seen.MADE.dump_json(made).decode()}})
@@ -255,18 +265,30 @@ class DryStartActs:
         pods = self.kubernetes.list(*_POD, namespace, f"{LABEL_RUN}={run.run_id}")
         waiting = [pod for pod in pods if pod["spec"].get("schedulingGates") and pod["metadata"]["name"] in made.pods]
         changed = [pod for pod in waiting if _digest(pod) != made.pods[pod["metadata"]["name"]]]
+        problems = {pod["metadata"]["name"]: _CHANGED_POD for pod in changed}
         if changed:
-            problems = {pod["metadata"]["name"]: _CHANGED_POD for pod in changed}
             self._record_made(run, run.stage, MadePods(made.pods, {**made.refused, **problems}))
+        for pod in changed:
+            self._delete(_POD, pod)
+        late = {}
         for pod in waiting:
-            if pod in changed:
-                self._delete(_POD, pod)
-            else:
-                self._let_go(namespace, pod["metadata"]["name"], pod["metadata"]["resourceVersion"])
+            if pod not in changed and (problem := self._let_go(pod, pod["metadata"]["resourceVersion"])):
+                late[pod["metadata"]["name"]] = problem
+        if late:
+            self._record_made(run, run.stage, MadePods(made.pods, {**made.refused, **problems, **late}))
 
-    def _let_go(self, namespace: str, pod: str, version: str | None = None) -> None:
+    def _let_go(self, pod: Object, version: str | None) -> str:
+        """Remove a pod's gate; return why it was deleted then, ``""`` if it was not.
+
+        Admission sees this change, too, and may change labels, annotations and images.
+        """
+        name = pod["metadata"]["name"]
         patch = {"spec": {"schedulingGates": None}}
-        self.kubernetes.merge_patch(*_POD, namespace, pod, patch, resource_version=version)
+        let_go = self.kubernetes.merge_patch(*_POD, self.namespace, name, patch, resource_version=version)
+        if _digest(let_go) == _digest(pod):
+            return ""
+        self._delete(_POD, let_go)
+        return _CHANGED_POD
 
     # --------------------------------------------------------------------------------- collect, and clear up
 
@@ -351,8 +373,10 @@ class DryStartActs:
 
 
 def _digest(pod: Object) -> str:
-    """Return a digest of everything in a pod's spec but its gate."""
-    return short_hash([{name: value for name, value in pod["spec"].items() if name != "schedulingGates"}])
+    """Return a digest of a pod's labels, annotations, and of everything in its spec but its gate."""
+    metadata = pod["metadata"]
+    parts = [metadata.get("labels"), metadata.get("annotations")]
+    return short_hash([*parts, {name: value for name, value in pod["spec"].items() if name != "schedulingGates"}])
 
 
 def _holds_files_of(secret: Object | None, run_id: str) -> bool:

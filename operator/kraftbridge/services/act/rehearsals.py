@@ -11,6 +11,7 @@ from typing import Any
 from kraftbridge.builders import rehearsal as builder
 from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_RUN
+from kraftbridge.copies.admission import Alike, additions, alike
 from kraftbridge.copies.kraft_mode import kraft_brokers
 from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun
 from kraftbridge.models.objects import entries, section
@@ -24,10 +25,12 @@ from kraftbridge.models.rehearsal import (
     RehearsalVerdict,
     RehearsedSettings,
 )
+from kraftbridge.models.status import first
 from kraftbridge.outside import bounds
 from kraftbridge.services.act.step import Step, create_once
 from kraftbridge.services.dry_starts import DryStarter
 from kraftbridge.services.facts import Facts
+from kraftbridge.services.observe import workloads
 from kraftbridge.storage.ports import KubernetesPort
 
 _LOG_LINES = 200
@@ -42,24 +45,32 @@ def launch(facts: Facts, settings: Settings, dry_starts: DryStarter, step: Step,
     MigrationError
         The API server refuses, or does not answer.
     """
-    run = replace(
-        _facts(facts, settings, step, action.run_id),
-        brokers=_brokers(dry_starts, step),
-        pull_secrets=_pull_secrets(step),
-    )
+    run = _launched(facts, settings, dry_starts, step, action.run_id)
     for obj in (builder.config_map(step.spec, run), builder.job(step.spec, run)):
         create_once(step.kubernetes, obj)
 
 
-def fence(facts: Facts, settings: Settings, step: Step, action: FenceRun) -> None:
+def fence(facts: Facts, settings: Settings, dry_starts: DryStarter, step: Step, action: FenceRun) -> None:
     """Close the pod, now that it has read the tree. It starts Kafka once it reaches nothing.
+
+    A pod that admission changed is not closed: the rehearsal ends without a verdict before Kafka starts.
 
     Raises
     ------
     MigrationError
         The API server refuses, or does not answer.
     """
-    step.kubernetes.apply(builder.network_policy(_facts(facts, settings, step, action.run_id)), force=True)
+    run = _launched(facts, settings, dry_starts, step, action.run_id)
+    namespace = step.identity.namespace
+    sent = builder.job(step.spec, run)["spec"]["template"]
+    done = _admitted_alike(step)
+    for pod in step.kubernetes.list("v1", "Pod", namespace, f"{LABEL_RUN}={action.run_id}"):
+        if changed := additions(sent, pod, done, by_job=True):
+            words = f"pod {pod['metadata']['name']} is not as it was sent, so no controller was started in it"
+            text = _without_verdict(f"{words}: admission of this cluster changed it ({first(changed)})")
+            step.kubernetes.merge_patch("v1", "ConfigMap", namespace, action.run_id, {"data": {RESULT_KEY: text}})
+            return
+    step.kubernetes.apply(builder.network_policy(run), force=True)
 
 
 def collect(step: Step, action: CollectRun) -> None:
@@ -79,12 +90,34 @@ def collect(step: Step, action: CollectRun) -> None:
     step.kubernetes.merge_patch("v1", "ConfigMap", namespace, action.run_id, patch)
 
 
+def _launched(
+    facts: Facts, settings: Settings, dry_starts: DryStarter, step: Step, run_id: str
+) -> builder.RehearsalFacts:
+    """Return what the Job is made from."""
+    return replace(
+        _facts(facts, settings, step, run_id), brokers=_brokers(dry_starts, step), pull_secrets=_pull_secrets(step)
+    )
+
+
+def _admitted_alike(step: Step) -> Alike:
+    """Return what admission did to the brokers' running pods."""
+    pairs = []
+    for ref in step.spec.brokers.stateful_sets:
+        stateful_set = step.kubernetes.get("apps/v1", "StatefulSet", step.identity.namespace, ref.name)
+        if stateful_set is not None:
+            pods = step.kubernetes.list("v1", "Pod", step.identity.namespace, workloads.pods_selector(stateful_set))
+            names = {pod.name for pod in workloads.pods_of(stateful_set, pods)}
+            pairs += [(stateful_set["spec"]["template"], pod) for pod in pods if pod["metadata"]["name"] in names]
+    return alike(pairs)
+
+
 def _facts(facts: Facts, settings: Settings, step: Step, run_id: str) -> builder.RehearsalFacts:
     return builder.RehearsalFacts(
         run_id=run_id,
         migration_uid=step.identity.uid,
         verifier_image=step.spec.verification.image or settings.verifier_image,
         controllers=facts.controllers(step.migration),
+        beyond_the_cluster=settings.beyond_the_cluster,
     )
 
 
@@ -126,8 +159,11 @@ def _result(kubernetes: KubernetesPort, namespace: str, pod: str) -> tuple[str, 
                     words = f"its result is not whole: {error}"
         if lines and words == "its pod is gone":
             words = f"container {container} of pod {pod} ended without a result; its log ends with: {lines[-1][:200]}"
+    return _without_verdict(words), ""
+
+
+def _without_verdict(reason: str) -> str:
     now = datetime.now(UTC)
-    lost = RehearsalResult(
-        verdict=RehearsalVerdict.UNKNOWN, reason=words, ending=Ending.NOT_STARTED, started_at=now, finished_at=now
-    )
-    return lost.to_json(), ""
+    return RehearsalResult(
+        verdict=RehearsalVerdict.UNKNOWN, reason=reason, ending=Ending.NOT_STARTED, started_at=now, finished_at=now
+    ).to_json()

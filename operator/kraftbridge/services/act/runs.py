@@ -41,7 +41,7 @@ class Runs:
             case LaunchRun(RunKind.REHEARSAL):
                 rehearsals.launch(self._facts, self._settings, self._dry_starts, step, action)
             case FenceRun(RunKind.REHEARSAL):
-                rehearsals.fence(self._facts, self._settings, step, action)
+                rehearsals.fence(self._facts, self._settings, self._dry_starts, step, action)
             case CollectRun(RunKind.REHEARSAL):
                 rehearsals.collect(step, action)
             case _:

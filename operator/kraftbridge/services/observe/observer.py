@@ -302,6 +302,7 @@ class Observer:
             server_time=self._kubernetes.server_time() or _NO_TIME if Part.SERVER_TIME in parts else NOT_NEEDED,
             paths=self._result(ways),
             outcomes=memory.outcomes,
+            refused=clients.refused,
         )
 
     def _stateful_set(self, migration: Migration, name: str) -> StatefulSetState | Unobserved:
