@@ -76,7 +76,9 @@ class Walls:
         kafka = run.cluster.kafka
         if action.node_id not in BROKERS or kafka.claim_epoch >= 0 or not kafka.brokers[action.node_id].up:
             return ""
-        if not self._known(looked_at):
+        operation = run.status.operation
+        # One that never registered with the quorum restarts once more; the ways are not tried while it is away.
+        if not self._known(looked_at) or (operation is not None and operation.repeated):
             return ""
         return f"broker {action.node_id} restarts although the controllers do not reach brokers {sorted(self.walled)}"
 
