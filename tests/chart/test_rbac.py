@@ -58,7 +58,7 @@ def test_nobody_may_raise_their_own_rights(render: Render, values: dict[str, Any
         if (
             "rbac.authorization.k8s.io" in rule["apiGroups"]
         ):  # without escalate and bind: only rights that the operator has
-            assert (re.split("[/.]", name)[-1], set(rule["verbs"])) == ("kb-verification", {"create", "delete"})
+            assert (re.split("[/.]", name)[-1], set(rule["verbs"])) == ("kb-verification", {"create"})
         assert not set(rule["resources"]) & {"pods/exec", "pods/attach", "serviceaccounts/token"}, name
         assert "nodes" not in rule["resources"] or rule["verbs"] == ["list"], name
 
@@ -106,6 +106,11 @@ def test_every_binding_binds_an_existing_role_to_an_existing_account(render: Ren
     [
         ("kraftbridge.dev", "kafkamigrations", {"get", "list", "watch", "patch", "update"}),
         ("kraftbridge.dev", "kafkamigrations/status", {"get", "patch", "update"}),
+        (
+            "kraftbridge.dev",
+            "kafkamigrations/finalizers",
+            set(),
+        ),  # asked for with blockOwnerDeletion, which nothing sets
         ("", "events", {"create", "patch", "list"}),
         ("events.k8s.io", "events", {"create", "patch"}),
         ("apps", "statefulsets", {"get", "list", "watch", "create", "patch", "update", "delete"}),
@@ -119,8 +124,8 @@ def test_every_binding_binds_an_existing_role_to_an_existing_account(render: Ren
         ("policy", "poddisruptionbudgets", {"get", "list", "create", "patch"}),
         ("networking.k8s.io", "networkpolicies", {"get", "list", "create", "patch", "update"}),
         ("sparkoperator.k8s.io", "sparkapplications", {"get", "list", "watch", "create", "patch", "delete"}),
-        ("rbac.authorization.k8s.io", "roles", {"create", "delete"}),
-        ("rbac.authorization.k8s.io", "rolebindings", {"create", "delete"}),
+        ("rbac.authorization.k8s.io", "roles", {"create"}),
+        ("rbac.authorization.k8s.io", "rolebindings", {"create"}),
         ("batch", "jobs", {"get", "list", "watch", "create", "patch", "delete"}),
         ("", "resourcequotas", {"list"}),
         ("", "limitranges", {"list"}),

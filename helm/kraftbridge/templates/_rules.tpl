@@ -12,10 +12,6 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
 - apiGroups: [kraftbridge.dev]
   resources: [kafkamigrations/status]
   verbs: [get, patch, update]
-# Runs of a verification are owned by the migration, with blockOwnerDeletion (OwnerReferencesPermissionEnforcement asks for this).
-- apiGroups: [kraftbridge.dev]
-  resources: [kafkamigrations/finalizers]
-  verbs: [update]
 # Events on transitions; patch counts repetitions.
 - apiGroups: ["", events.k8s.io]
   resources: [events]
@@ -123,11 +119,11 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, create, patch, update, delete]
-# Each run's account may read and patch that run's ConfigMap only: a Role by name, made and removed with the run. The API server
-# refuses a Role or RoleBinding with rights that the operator does not have itself.
+# Each run's account may read and patch that run's ConfigMap only: a Role by name. The API server refuses a Role or RoleBinding
+# with rights that the operator does not have itself. Both are owned by a ConfigMap that goes with the run, so none is deleted here.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
-  verbs: [create, delete]
+  verbs: [create]
 # Why a driver does not start or failed.
 - apiGroups: [""]
   resources: [pods, pods/log]

@@ -119,6 +119,11 @@ def verification_config_map(run_id: str) -> str:
     return RUNS[RunKind.VERIFICATION].report(run_id)
 
 
+def verification_rights(run_id: str) -> str:
+    """Return the name of a verification's Role and RoleBinding, and of the ConfigMap that owns them."""
+    return RUNS[RunKind.VERIFICATION].rights(run_id)
+
+
 def controller_host(controllers: str, namespace: str, node_id: int, cluster_domain: str) -> str:
     """Return the stable DNS name of one controller's pod."""
     return f"{controllers}-{node_id}.{controllers}.{namespace}.svc.{cluster_domain}"

@@ -175,16 +175,41 @@ def config_map(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
     }
 
 
-def access(spec: MigrationSpec, facts: RunFacts, runner: Runner) -> list[dict[str, Any]]:
+def rights_owner(facts: RunFacts) -> dict[str, Any]:
+    """Return the empty ConfigMap that owns the run's Role and RoleBinding, which are gone a moment after it.
+
+    The operator may delete ConfigMaps; a right to delete Roles would reach those of others, too.
+    It is none that the run's account may patch, which could keep it with a finalizer.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {**_meta(facts, names.verification_rights(facts.run_id)), "ownerReferences": [_owner(facts)]},
+    }
+
+
+def access(spec: MigrationSpec, facts: RunFacts, runner: Runner, owner_uid: str) -> list[dict[str, Any]]:
     """Return the Role and the RoleBinding of the run's service account.
 
     It may read and patch this run's ConfigMap, and no other.
     Only a driver with executors may also create and watch pods, for as long as the run exists:
     whoever can create pods can mount the Secrets of the namespace.
+
+    Parameters
+    ----------
+    owner_uid
+        UID of the ConfigMap of `rights_owner`.
+
+    Notes
+    -----
+    Without ``blockOwnerDeletion`` the admission plugin ``OwnerReferencesPermissionEnforcement`` asks for no further
+    right where an object is created with its owner (``gc_admission.go``).
     """
-    name = names.verification_config_map(facts.run_id)
-    meta = {**_meta(facts, name), "ownerReferences": [_owner(facts)]}
-    rules = [{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [name], "verbs": ["get", "patch"]}]
+    name = names.verification_rights(facts.run_id)
+    report = names.verification_config_map(facts.run_id)
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": owner_uid}
+    meta = {**_meta(facts, name), "ownerReferences": [owner]}
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [report], "verbs": ["get", "patch"]}]
     if has_executors(spec, facts, runner):
         rules.append({"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create"]})
     group = "rbac.authorization.k8s.io"

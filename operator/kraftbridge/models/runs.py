@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from kraftbridge.constants import RBAC_API_VERSION, SPARK_API_VERSION, UID_LENGTH
+from kraftbridge.constants import SPARK_API_VERSION, UID_LENGTH
 from kraftbridge.models.spec import MigrationSpec
 
 _MIGRATION_CHARACTERS: Final = 30
@@ -62,8 +62,8 @@ class RunRow:
     """Time limit."""
     failure: str
     """What follows where it ends without a result."""
-    rights: tuple[tuple[str, str], ...] = ()
-    """API version and kind of the objects that let its pods write the report. They have the report's name."""
+    has_rights: bool = False
+    """Whether a Role and a RoleBinding of its own let its pods write the report."""
 
     def run_id(self, migration: str, uid: str, number: int) -> str:
         """Return the id of a migration's run."""
@@ -72,6 +72,19 @@ class RunRow:
     def report(self, run_id: str) -> str:
         """Return the name of a run's ConfigMap."""
         return f"{run_id}{self.report_suffix}"
+
+    def rights(self, run_id: str) -> str:
+        """Return the name of the Role and the RoleBinding of a run, and of the empty ConfigMap that owns them."""
+        return f"{run_id}-rights"
+
+    def leaving_config_maps(self, run_id: str, *, keep_report: bool) -> tuple[str, ...]:
+        """Return the names of the ConfigMaps that a removal deletes, in its order.
+
+        Role and RoleBinding of a run go with their owner, so the operator needs no right to delete any.
+        The report cannot be their owner: it may stay, and the run's account may patch it.
+        """
+        owner = (self.rights(run_id),) if self.has_rights else ()
+        return owner if keep_report else (*owner, self.report(run_id))
 
 
 _JOB: Final = ("batch/v1", "Job")
@@ -84,7 +97,7 @@ RUNS: Final[Mapping[RunKind, RunRow]] = MappingProxyType(
             report_suffix="-verification",
             steps=(RunStep.LAUNCH, RunStep.RELEASE, RunStep.REMOVE),  # its driver writes the report itself
             workloads=((SPARK_API_VERSION, "SparkApplication"), _JOB),
-            rights=((RBAC_API_VERSION, "RoleBinding"), (RBAC_API_VERSION, "Role")),
+            has_rights=True,
             limit=lambda spec: timedelta(seconds=spec.verification.deadline_seconds),
             failure="the gate stays closed, and the next run is launched after a pause",
         ),

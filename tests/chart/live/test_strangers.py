@@ -186,7 +186,8 @@ def launched(space: Namespace, executors: int, runner: Runner) -> Run:
     space.create(verification.network_policy(facts, config_map["metadata"]["uid"]))
     if verification.has_executors(spec, facts, runner):
         space.create(verification.spark_secret(facts, "a" * 64))
-    for obj in verification.access(spec, facts, runner):
+    rights_uid = space.create(verification.rights_owner(facts))["metadata"]["uid"]
+    for obj in verification.access(spec, facts, runner, rights_uid):
         space.create(obj)
     space.create(verification.application(spec, facts, runner))
     name = names.verification_config_map(facts.run_id)

@@ -13,7 +13,7 @@ import yaml
 from tests.chart.conftest import CHART
 from tests.support.observations import spec_document
 
-from kraftbridge.builders import verification
+from kraftbridge.builders import names, verification
 from kraftbridge.constants import RBAC_API_VERSION
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Profile
@@ -56,6 +56,12 @@ def _spec(executors: int) -> MigrationSpec:
     return MigrationSpec.model_validate(spec_document() | {"verification": {"executors": executors}})
 
 
+def _as_operator(cluster: Cluster, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Create an object in the name of the operator's account."""
+    create = ("create", "--filename", "-", "--output", "json", "--as", OPERATOR)
+    return dict(json.loads(cluster.do(*create, stdin=json.dumps(manifest))))
+
+
 @pytest.fixture(scope="module")
 def objects(cluster: Cluster, helm_binary: str) -> Iterator[None]:
     """Brokers' objects, the chart's rights, and the rights of one run, made in the name of the operator's account."""
@@ -86,14 +92,12 @@ def objects(cluster: Cluster, helm_binary: str) -> Iterator[None]:
         "the operator's rights",
     )
     alone, with_executors = (_spec(executors) for executors in (0, 2))
-    manifests = [
-        *verification.access(alone, FACTS, Runner.SPARK_APPLICATION),
-        *verification.access(with_executors, EXECUTORS_RUN, Runner.SPARK_APPLICATION),
-    ]
-    for manifest in manifests:
-        manifest["metadata"].pop("ownerReferences", None)  # both share one; the migration does not exist here
-        answer = cluster.run("create", "--filename", "-", "--as", OPERATOR, stdin=json.dumps(manifest))
-        assert answer.returncode == 0, answer.stderr
+    for spec, facts in ((alone, FACTS), (with_executors, EXECUTORS_RUN)):
+        owner = verification.rights_owner(facts)
+        owner["metadata"].pop("ownerReferences")  # the migration does not exist here
+        uid = _as_operator(cluster, owner)["metadata"]["uid"]
+        for manifest in verification.access(spec, facts, Runner.SPARK_APPLICATION, uid):
+            _as_operator(cluster, manifest)
     yield
     cluster.run(
         "delete", "--ignore-not-found", "--wait=false", "--filename", "-", stdin=yaml.safe_dump_all([*chart, *theirs])
@@ -165,3 +169,21 @@ def test_the_operator_cannot_grant_what_it_does_not_have(cluster: Cluster) -> No
     answer = cluster.run("create", "--filename", "-", "--as", OPERATOR, stdin=json.dumps(role))
     assert answer.returncode != 0, "was accepted"
     assert "attempting to grant RBAC permissions not currently held" in answer.stderr
+
+
+@pytest.mark.usefixtures("objects")
+def test_the_rights_of_a_run_end_with_their_owner(cluster: Cluster) -> None:
+    last = replace(FACTS, run_id="demo-0f0e0d0c-4", service_account="account-of-a-run-that-ends")
+    account = f"system:serviceaccount:{NAMESPACE}:{last.service_account}"
+    owner = verification.rights_owner(last)
+    owner["metadata"].pop("ownerReferences")
+    uid = _as_operator(cluster, owner)["metadata"]["uid"]
+    for manifest in verification.access(_spec(0), last, Runner.SPARK_APPLICATION, uid):
+        _as_operator(cluster, manifest)
+        refused = cluster.refused("delete", manifest["kind"], manifest["metadata"]["name"], "--as", OPERATOR)
+        assert "forbidden" in refused.lower()
+    report = f"configmap/{names.verification_config_map(last.run_id)}"
+    asked = ("auth", "can-i", "patch", report, "--as", account)
+    eventually(lambda: cluster.run(*asked).returncode == 0, "the run's own rights")
+    cluster.do("delete", "configmap", owner["metadata"]["name"], "--as", OPERATOR)
+    eventually(lambda: cluster.run(*asked).returncode != 0, "the rights are gone")

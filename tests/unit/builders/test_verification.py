@@ -144,8 +144,11 @@ def test_a_boolean_is_refused_with_the_values_that_are_valid(old: bool) -> None:
         MigrationSpec.model_validate(document)
 
 
+RIGHTS_UID = "0a0b0c0d-0000-4000-8000-000000000000"
+
+
 def test_a_run_may_read_and_patch_its_own_configmap_only() -> None:
-    role, binding = verification.access(migration_spec(), FACTS, Runner.SPARK_APPLICATION)
+    role, binding = verification.access(migration_spec(), FACTS, Runner.SPARK_APPLICATION, RIGHTS_UID)
     own = names.verification_config_map(RUN_ID)
     assert role["rules"] == [
         {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [own], "verbs": ["get", "patch"]}
@@ -154,9 +157,18 @@ def test_a_run_may_read_and_patch_its_own_configmap_only() -> None:
     assert binding["subjects"] == [
         {"kind": "ServiceAccount", "name": "kraftbridge-verifier", "namespace": FACTS.namespace}
     ]
-    assert role["metadata"]["ownerReferences"][0]["uid"] == FACTS.migration_uid, (
-        "removed with the migration at the latest"
-    )
+
+
+def test_rights_go_with_a_configmap_that_their_account_cannot_patch() -> None:
+    owner = verification.rights_owner(FACTS)
+    name = owner["metadata"]["name"]
+    assert name != names.verification_config_map(RUN_ID), "the report may stay, and its account could keep it"
+    assert owner["metadata"]["ownerReferences"][0]["uid"] == FACTS.migration_uid, "gone with it at the latest"
+    for right in verification.access(migration_spec(), FACTS, Runner.SPARK_APPLICATION, RIGHTS_UID):
+        # No blockOwnerDeletion: that asks for a right on the owner's finalizers where it is enforced.
+        expected = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": RIGHTS_UID}
+        assert right["metadata"]["ownerReferences"] == [expected]
+        assert right["metadata"]["namespace"] == owner["metadata"]["namespace"], "or it is no owner"
 
 
 @pytest.mark.parametrize("runner", Runner)
@@ -166,7 +178,7 @@ def test_only_a_driver_with_executors_may_create_pods(runner: Runner, profile: P
     document = spec_document()
     document["verification"] = {**document.get("verification", {}), "executors": executors}
     spec, facts = MigrationSpec.model_validate(document), replace(FACTS, profile=profile)
-    role, _ = verification.access(spec, facts, runner)
+    role, _ = verification.access(spec, facts, runner, RIGHTS_UID)
     pods = [rule["verbs"] for rule in role["rules"] if "pods" in rule["resources"]]
     runs_executors = runner is Runner.SPARK_APPLICATION and profile is not Profile.COPY and executors > 0
     assert pods == ([["get", "list", "watch", "create"]] if runs_executors else [])
@@ -208,7 +220,9 @@ def test_a_driver_binds_to_loopback_or_shares_a_secret_with_its_executors(
     built = verification.application(spec, facts, runner)["spec"]
     secret = verification.spark_secret(facts, "nobody-knows-this")
     assert secret["metadata"]["ownerReferences"][0]["uid"] == IDENTITY.uid
-    text = json.dumps([built, verification.config_map(spec, facts), verification.access(spec, facts, runner)])
+    text = json.dumps(
+        [built, verification.config_map(spec, facts), verification.access(spec, facts, runner, RIGHTS_UID)]
+    )
     assert "nobody-knows-this" not in text
     if not verification.has_executors(spec, facts, runner):
         container = built.get("template", {}).get("spec", {}).get("containers", [{}])[0]

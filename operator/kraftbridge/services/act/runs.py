@@ -49,8 +49,9 @@ class Runs:
 
 
 def remove(kubernetes: KubernetesPort, namespace: str, action: RemoveRun) -> None:
-    """Delete what runs of a run, its rights and, unless it is to stay, its report.
+    """Delete what runs of a run, the owner of its rights and, unless it is to stay, its report.
 
+    Kubernetes' garbage collection deletes the rights a moment later.
     What `kraftbridge.services.observe.runs.left_runs` looks at goes last, so what dies half-way counts as left.
 
     Raises
@@ -59,11 +60,8 @@ def remove(kubernetes: KubernetesPort, namespace: str, action: RemoveRun) -> Non
         The API server refuses, or does not answer.
     """
     row = RUNS[action.kind]
-    report = row.report(action.run_id)
-    for api_version, kind in row.rights:
-        kubernetes.delete(api_version, kind, namespace, report)
-    if not action.keep_report:
-        kubernetes.delete("v1", "ConfigMap", namespace, report)
+    for name in row.leaving_config_maps(action.run_id, keep_report=action.keep_report):
+        kubernetes.delete("v1", "ConfigMap", namespace, name)
     for api_version, kind in row.workloads:
         if api_version != SPARK_API_VERSION or kubernetes.serves(api_version, kind):
             kubernetes.delete(api_version, kind, namespace, action.run_id)

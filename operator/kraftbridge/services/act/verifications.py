@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from kraftbridge.builders import names
 from kraftbridge.builders import verification as builder
@@ -17,6 +19,7 @@ from kraftbridge.models.status import VerificationStatus
 from kraftbridge.services.act.step import Step, create_once
 from kraftbridge.services.clients import shows_listener_certificate
 from kraftbridge.services.facts import Facts
+from kraftbridge.storage.ports import KubernetesPort
 
 _SECRET_BYTES = 48
 
@@ -39,18 +42,25 @@ def launch(facts: Facts, settings: Settings, step: Step, action: LaunchRun) -> N
     if record.profile is Profile.COPY:
         create_once(kubernetes, builder.tree_claim(spec, run))
         create_once(kubernetes, builder.tree_key(run, secrets.token_urlsafe(_SECRET_BYTES)))
-    create_once(kubernetes, builder.config_map(spec, run))
-    name = names.verification_config_map(run.run_id)
-    config_map = kubernetes.get("v1", "ConfigMap", run.namespace, name)
-    if config_map is None:
-        raise ActionError(f"ConfigMap {run.namespace}/{name} vanished")
+    report_uid = _created(kubernetes, builder.config_map(spec, run))
     # Before the first pod: until it is there, anybody may connect.
-    create_once(kubernetes, builder.network_policy(run, config_map["metadata"]["uid"]))
+    create_once(kubernetes, builder.network_policy(run, report_uid))
     if builder.has_executors(spec, run, runner):
         create_once(kubernetes, builder.spark_secret(run, secrets.token_urlsafe(_SECRET_BYTES)))
-    for obj in builder.access(spec, run, runner):
+    rights_uid = _created(kubernetes, builder.rights_owner(run))
+    for obj in builder.access(spec, run, runner, rights_uid):
         create_once(kubernetes, obj)
     create_once(kubernetes, builder.application(spec, run, runner))
+
+
+def _created(kubernetes: KubernetesPort, config_map: Mapping[str, Any]) -> str:
+    """Create a ConfigMap unless it exists; return its UID, for what it owns."""
+    create_once(kubernetes, config_map)
+    metadata = config_map["metadata"]
+    found = kubernetes.get("v1", "ConfigMap", metadata["namespace"], metadata["name"])
+    if found is None:
+        raise ActionError(f"ConfigMap {metadata['namespace']}/{metadata['name']} vanished")
+    return str(found["metadata"]["uid"])
 
 
 def _facts(facts: Facts, settings: Settings, step: Step, record: VerificationStatus) -> builder.RunFacts:

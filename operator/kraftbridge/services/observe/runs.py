@@ -204,8 +204,8 @@ def left_runs(kubernetes: ReadPort, namespace: str, retired: Sequence[RetiredRun
 def _is_left(kubernetes: ReadPort, namespace: str, run: RetiredRun) -> bool:
     row = RUNS[run.kind]
     wanted = [(*workload, run.run_id) for workload in row.workloads if _is_served(kubernetes, *workload)]
-    if not run.keep_report:
-        wanted.append(("v1", "ConfigMap", row.report(run.run_id)))
+    config_maps = row.leaving_config_maps(run.run_id, keep_report=run.keep_report)
+    wanted += [("v1", "ConfigMap", name) for name in config_maps]
     if any(kubernetes.get(api_version, kind, namespace, name) is not None for api_version, kind, name in wanted):
         return True
     # Pods of a workload go with it.

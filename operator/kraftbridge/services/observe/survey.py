@@ -177,8 +177,8 @@ _ALWAYS: Final[dict[tuple[str, str, str], tuple[str, ...]]] = {
     ("", "events", ""): ("list",),
     ("events.k8s.io", "events", ""): ("create",),
     ("batch", "jobs", ""): ("get", "create", "delete"),
-    ("rbac.authorization.k8s.io", "roles", ""): ("create", "delete"),
-    ("rbac.authorization.k8s.io", "rolebindings", ""): ("create", "delete"),
+    ("rbac.authorization.k8s.io", "roles", ""): ("create",),
+    ("rbac.authorization.k8s.io", "rolebindings", ""): ("create",),
 }
 _SPARK_OPERATOR: Final = ("sparkoperator.k8s.io", "sparkapplications", "")
 
