@@ -46,6 +46,9 @@ BROKER: Final = "broker"
 """Begins the name of each container that runs brokers, one for each of their images."""
 KEPT_SECONDS: Final = 3_600
 """How long a Job stays after its end, should its removal be lost."""
+FILES_SIZE: Final = "4Gi"
+"""Size limit of the volume in memory, which without one may take the node's.
+The files of 1,000,000 partitions take 606 MiB (``docs/rehearsal.md``, Sizes): six times that."""
 BATCH_SIZE: Final = "zookeeper.metadata.migration.min.batch.size"
 _MIB: Final = 1 << 20
 _HEAP_BYTES: Final = 1024 * _MIB
@@ -205,7 +208,7 @@ def job(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
         ],
         "imagePullSecrets": [{"name": name} for name in facts.pull_secrets],
         "volumes": [
-            {"name": "work", "emptyDir": {"medium": "Memory"}},
+            {"name": "work", "emptyDir": {"medium": "Memory", "sizeLimit": FILES_SIZE}},
             {"name": "request", "configMap": {"name": facts.run_id}},
             *({"name": n, "secret": {"secretName": s}} for n, s in secrets.items()),
         ],

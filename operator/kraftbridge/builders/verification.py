@@ -54,6 +54,10 @@ WATCH_SECONDS = 604_800
 TREE_VOLUME_SIZE = "1Gi"
 """A compressed dump of two million partitions takes about 100 MiB; two are written at a time."""
 
+KEPT_LOG_SIZE = "5Gi"
+"""Size limit of the volume that a kept copy is unpacked to. More than `kraftbridge.pods.restore.MOST_BYTES`,
+so that a larger log ends with the words of the program, and not with an eviction."""
+
 KEPT_SECONDS = 86_400
 """How long an application stays after its end, should its removal be lost."""
 
@@ -545,7 +549,10 @@ def _forecast_job(spec: MigrationSpec, facts: RunFacts, kept: KeptCopy) -> dict[
     """Return the Job that compares ZooKeeper with a kept copy, which its init container unpacks."""
     job = _job(spec, facts)
     pod = job["spec"]["template"]["spec"]
-    pod["volumes"] += [pods.kept_copy_volume(kept.secret, kept.parts), {"name": "log", "emptyDir": {}}]
+    pod["volumes"] += [
+        pods.kept_copy_volume(kept.secret, kept.parts),
+        {"name": "log", "emptyDir": {"sizeLimit": KEPT_LOG_SIZE}},
+    ]
     (verifier,) = pod["containers"]
     mount = {"name": "log", "mountPath": _KEPT_FOLDER}
     verifier["volumeMounts"].append(mount)

@@ -68,7 +68,7 @@ def test_the_pod_keeps_to_the_restricted_standard() -> None:
 
 def test_everything_is_in_memory_and_secrets_reach_our_containers_only() -> None:
     volumes = {v["name"]: v for v in pod()["volumes"]}
-    assert volumes["work"]["emptyDir"] == {"medium": "Memory"}
+    assert volumes["work"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "4Gi"}
     assert set(volumes) == {"work", "request", "zookeeper", "password-encoder", "listener"}
     for container in containers():
         mounted = {m["name"] for m in container["volumeMounts"]}

@@ -17,6 +17,7 @@ from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import REQUEST_KEY, CompareServed, Profile, VerificationRequest
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.pods import restore
+from kraftbridge.services.observe.survey import whole
 from kraftbridge.verification import command_line
 
 FACTS = run_facts(image="kraftbridge/verifier:test")
@@ -290,6 +291,8 @@ def test_a_forecast_compares_the_kept_copy_in_one_pod_and_asks_nobody_else() -> 
     assert job["kind"] == "Job"
     pod = job["spec"]["template"]["spec"]
     (unpack,) = pod["initContainers"]
+    (size,) = (v["emptyDir"]["sizeLimit"] for v in pod["volumes"] if "emptyDir" in v)
+    assert whole("memory", size) > restore.MOST_BYTES, "the program refuses a larger log before the node evicts the pod"
     assert restore.main([*unpack["command"][3:], "--directory", "nowhere"]) == 1, (
         "its arguments are known, and the copy is not here"
     )
