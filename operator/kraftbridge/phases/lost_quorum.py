@@ -204,7 +204,9 @@ def _way_two(step: StepContext, lost: LostQuorum) -> str:
     if contradiction is not None:
         return f"There is no way back to ZooKeeper: {contradiction.what}."
     if lost.behind is None:
-        return f"What a return to ZooKeeper loses is being read ({step.observation.behind})."
+        behind = step.observation.behind
+        because = f" ({behind})" if isinstance(behind, Unobserved) else ""
+        return f"What a return to ZooKeeper loses is being read{because}."
     return (
         "spec.target: ZooKeeper with spec.rollback.acceptLoss: true returns to ZooKeeper without the controllers. "
         f"It loses {described(lost.behind)}{_unmirrored(step)}. {_offline_meanwhile(step)}"

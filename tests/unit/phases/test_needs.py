@@ -36,7 +36,7 @@ def test_every_phase_is_in_the_table() -> None:
 def test_every_part_is_a_field_of_the_observation() -> None:
     fields = {f.name for f in dataclasses.fields(Observation)}
     assert {str(p) for p in Part} - {str(Part.NODE_FEATURES)} <= fields
-    assert fields - {str(p) for p in Part} == {"at", "canary_committed", "may_roll", "outcomes"}, (
+    assert fields - {str(p) for p in Part} == {"at", "canary_committed", "may_roll", "outcomes", "refused"}, (
         "what the operator remembers itself"
     )
 
