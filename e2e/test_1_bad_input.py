@@ -8,7 +8,7 @@ import pytest
 from e2e.harness.foreign import ForeignCluster
 from e2e.harness.kube import CommandFailedError, Kube, eventually
 from e2e.harness.migration import Migration, View, controller_sets, controller_volumes, manifest
-from e2e.harness.operator_install import OperatorInstall
+from e2e.harness.operator_install import migrated
 
 NAMESPACE = "kafka-bad-input"
 
@@ -16,14 +16,8 @@ NAMESPACE = "kafka-bad-input"
 @pytest.fixture(scope="module")
 def cluster(kube: Kube) -> Iterator[ForeignCluster]:
     foreign = ForeignCluster(kube, NAMESPACE)
-    foreign.up()
-    operator = OperatorInstall(kube, NAMESPACE)
-    operator.install()
-    yield foreign
-    # While the operator is there to take its finalizer away.
-    kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", "--all", "-n", NAMESPACE, "--timeout=60s")
-    operator.uninstall()
-    foreign.down()
+    with migrated(foreign):
+        yield foreign
 
 
 @pytest.fixture

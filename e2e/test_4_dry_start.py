@@ -11,7 +11,7 @@ import pytest
 from e2e.harness.foreign import ForeignCluster
 from e2e.harness.kube import CLUSTER, Kube, eventually, run
 from e2e.harness.migration import KAFKA_IMAGE, Migration, View, manifest
-from e2e.harness.operator_install import OperatorInstall
+from e2e.harness.operator_install import migrated
 
 NAMESPACE = "kafka-dry-start"
 UNDER_WAY = "Copies of the brokers' pods are started"
@@ -32,13 +32,8 @@ OPEN = {
 @pytest.fixture(scope="module")
 def cluster(kube: Kube) -> Iterator[ForeignCluster]:
     foreign = ForeignCluster(kube, NAMESPACE)
-    foreign.up()
-    operator = OperatorInstall(kube, NAMESPACE)
-    operator.install()
-    yield foreign
-    kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", "--all", "-n", NAMESPACE, "--timeout=60s")
-    operator.uninstall()
-    foreign.down()
+    with migrated(foreign):
+        yield foreign
 
 
 def _judged(cluster: ForeignCluster, name: str, change: dict[str, Any] | None = None) -> View:

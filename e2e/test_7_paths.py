@@ -9,7 +9,7 @@ import pytest
 from e2e.harness.foreign import ForeignCluster
 from e2e.harness.kube import Kube, eventually
 from e2e.harness.migration import Migration, View, manifest
-from e2e.harness.operator_install import OperatorInstall
+from e2e.harness.operator_install import migrated
 
 NAMESPACE = "kafka-paths"
 CLOSED = "InterBrokerPathClosed"
@@ -45,15 +45,8 @@ OWNERS = _policy(
 @pytest.fixture(scope="module")
 def cluster(kube: Kube) -> Iterator[ForeignCluster]:
     foreign = ForeignCluster(kube, NAMESPACE)
-    foreign.up()
-    operator = OperatorInstall(kube, NAMESPACE)
-    operator.install()
-    yield foreign
-    resource_name = ["kafkamigrations.kraftbridge.dev", "--all", "-n", NAMESPACE]
-    kube.kubectl("annotate", *resource_name, "--overwrite", "kraftbridge.dev/abandon=true")
-    kube.kubectl("delete", *resource_name, "--timeout=60s")
-    operator.uninstall()
-    foreign.down()
+    with migrated(foreign, unfinished=True):
+        yield foreign
 
 
 def _pods(cluster: ForeignCluster) -> dict[str, str]:

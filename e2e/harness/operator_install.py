@@ -2,9 +2,12 @@
 
 import time
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from e2e.harness.foreign import ForeignCluster
 from e2e.harness.kube import CLUSTER, REPOSITORY, CommandFailedError, Kube, NotOursError, run
 
 CHART = REPOSITORY / "helm/kraftbridge"
@@ -138,3 +141,27 @@ class OperatorInstall:
             )
         except CommandFailedError as error:
             return str(error)
+
+
+@contextmanager
+def migrated(cluster: ForeignCluster, *, unfinished: bool = False) -> Iterator[OperatorInstall]:
+    """Run a cluster with an operator in its namespace, and take both away with the migrations.
+
+    Parameters
+    ----------
+    cluster
+        Somebody's cluster, which is not there yet.
+    unfinished
+        Whether a migration may be left that has not ended: it is given up.
+    """
+    cluster.up()
+    operator = OperatorInstall(cluster.kube, cluster.namespace)
+    operator.install()
+    yield operator
+    # While the operator is there to take its finalizer away.
+    migrations = ["kafkamigrations.kraftbridge.dev", "--all", "-n", cluster.namespace]
+    if unfinished:
+        cluster.kube.kubectl("annotate", *migrations, "--overwrite", "kraftbridge.dev/abandon=true")
+    cluster.kube.kubectl("delete", *migrations, "--timeout=60s")
+    operator.uninstall()
+    cluster.down()

@@ -7,6 +7,7 @@ A NetworkPolicy admits only pods of the same run.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -211,8 +212,7 @@ def access(spec: MigrationSpec, facts: RunFacts, runner: Runner, owner_uid: str)
     """
     name = names.verification_rights(facts.run_id)
     report = names.verification_config_map(facts.run_id)
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": owner_uid}
-    meta = {**_meta(facts, name), "ownerReferences": [owner]}
+    meta = _meta_of_config_map(facts, name, owner_uid)
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [report], "verbs": ["get", "patch"]}]
     if has_executors(spec, facts, runner):
         rules.append({"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create"]})
@@ -240,16 +240,36 @@ def network_policy(facts: RunFacts, config_map_uid: str) -> dict[str, Any]:
     """
     labels = {"matchLabels": _labels(facts)}
     name = names.verification_config_map(facts.run_id)
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": config_map_uid}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {**_meta(facts, name), "ownerReferences": [owner]},
+        "metadata": _meta_of_config_map(facts, name, config_map_uid),
         "spec": {
             "podSelector": labels,
             "policyTypes": ["Ingress"],
             "ingress": [{"from": [{"podSelector": labels}]}],
         },
+    }
+
+
+def _meta_of_config_map(facts: RunFacts, name: str, uid: str) -> dict[str, Any]:
+    """Return the metadata of an object of a run that goes with the run's ConfigMap of the same name."""
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid}
+    return {**_meta(facts, name), "ownerReferences": [owner]}
+
+
+def _shared_secret(facts: RunFacts, name: str, texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return a Secret that several runs share, and that goes with the migration."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name,
+            "namespace": facts.namespace,
+            "labels": names.labels(facts.migration, **{LABEL_ROLE: RUNS[RunKind.VERIFICATION].role}),
+            "ownerReferences": [_owner(facts)],
+        },
+        "stringData": dict(texts),
     }
 
 
@@ -263,17 +283,7 @@ def spark_secret(facts: RunFacts, secret: str) -> dict[str, Any]:
     secret
         Random text. The object that exists keeps its own.
     """
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": names.spark_secret(facts.migration, facts.migration_uid),
-            "namespace": facts.namespace,
-            "labels": names.labels(facts.migration, **{LABEL_ROLE: RUNS[RunKind.VERIFICATION].role}),
-            "ownerReferences": [_owner(facts)],
-        },
-        "stringData": {_SPARK_FILE: secret},
-    }
+    return _shared_secret(facts, names.spark_secret(facts.migration, facts.migration_uid), {_SPARK_FILE: secret})
 
 
 def tree_key(facts: RunFacts, key: str) -> dict[str, Any]:
@@ -284,17 +294,7 @@ def tree_key(facts: RunFacts, key: str) -> dict[str, Any]:
     key
         Random text. The object that exists keeps its own.
     """
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": names.tree_key_secret(facts.controllers),
-            "namespace": facts.namespace,
-            "labels": names.labels(facts.migration, **{LABEL_ROLE: RUNS[RunKind.VERIFICATION].role}),
-            "ownerReferences": [_owner(facts)],
-        },
-        "stringData": {_KEY_FILE: key},
-    }
+    return _shared_secret(facts, names.tree_key_secret(facts.controllers), {_KEY_FILE: key})
 
 
 def tree_claim(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:

@@ -674,6 +674,12 @@ class ControllersStatus(StatusModel):
     """The change of ``spec.controllers``, or of the settings that the controllers share with the brokers,
     that is in progress or that failed."""
 
+    @property
+    def to_format(self) -> int | None:
+        """Node id of the controller that may format a blank volume by the user's word now, None for no one."""
+        word = self.reformat
+        return word.id if word is not None and word.ended_at is None else None
+
 
 class HeldCertificate(StatusModel):
     """A certificate that the brokers' Secret holds, or held."""

@@ -47,7 +47,7 @@ def restore(draft: Draft) -> Wait | None:
         if workload.missing:
             _note_loss(draft, ", ".join(workload.missing))
             converging.configure_controllers(draft, mode=mode, only=workload.missing)
-        elif workload.format_allowed is not False or workload.reformat != claims.to_format(controllers):
+        elif workload.format_allowed is not False or workload.reformat != controllers.to_format:
             if workload.format_allowed is None:
                 # The list of what is missing is some seconds old; the ConfigMap itself was read in this step.
                 _note_loss(draft, f"the ConfigMap of StatefulSet {controllers.name}")

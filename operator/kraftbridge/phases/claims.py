@@ -27,12 +27,6 @@ def track(draft: Draft, controllers: ControllersStatus, workload: ControllersWor
     return _record_word(draft, controllers, workload)
 
 
-def to_format(controllers: ControllersStatus) -> int | None:
-    """Return the node id of the controller that may format a blank volume now, None for no one."""
-    word = controllers.reformat
-    return word.id if word is not None and word.ended_at is None else None
-
-
 def _record_word(draft: Draft, controllers: ControllersStatus, workload: ControllersWorkload) -> ControllersStatus:
     """Take the user's word while it is safe, and end it once the controller serves."""
     word = draft.spec.controllers.reformat

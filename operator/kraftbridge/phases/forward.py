@@ -324,8 +324,7 @@ def _ensure_rehearsed(draft: Draft) -> Wait | None:
     if not standing:
         return None
     first = standing[0]
-    message = first.sentence
-    return for_user(message)
+    return for_user(first.sentence)
 
 
 def _ensure_channel_reaches(draft: Draft) -> Wait | None:

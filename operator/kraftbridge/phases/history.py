@@ -358,8 +358,7 @@ def _fail_over_once(draft: Draft, record: ZooKeeperHistory, standing: ZooKeeperC
 
 def _stalled(standing: ZooKeeperContradiction) -> Wait:
     words = _finding(standing)
-    message = f"{words.reason}. {words.fix}"
-    return for_user(message, Reason.CONTRADICTS)
+    return for_user(f"{words.reason}. {words.fix}", Reason.CONTRADICTS)
 
 
 def _finding(standing: ZooKeeperContradiction) -> FindingStatus:

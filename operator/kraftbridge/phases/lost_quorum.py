@@ -181,8 +181,7 @@ def _record_ways_out(draft: Draft, lost: LostQuorum, kept: KeptCopy | None) -> W
         way_two=_way_two(draft, lost),
     )
     draft.set_findings(Code.QUORUM_LOST, quorum_lost)
-    message = f"{quorum_lost.reason}.{refused} {quorum_lost.fix}"
-    return for_user(message, Reason.QUORUM_LOST)
+    return for_user(f"{quorum_lost.reason}.{refused} {quorum_lost.fix}", Reason.QUORUM_LOST)
 
 
 def _way_one(lost: LostQuorum, kept: KeptCopy | None) -> str:

@@ -80,8 +80,7 @@ def blocked(step: StepContext) -> Wait | None:
 def wait(step: StepContext, item: StatefulSetState) -> Wait:
     """Return the wait for the user to restore the original state of a StatefulSet."""
     lost_original = _finding(step, item)
-    message = f"{lost_original.object}: {lost_original.reason}. {lost_original.fix}"
-    return for_user(message, Reason.ORIGINALS_LOST)
+    return for_user(f"{lost_original.object}: {lost_original.reason}. {lost_original.fix}", Reason.ORIGINALS_LOST)
 
 
 def possible(step: StepContext) -> tuple[Status, Reason, str] | None:

@@ -85,8 +85,7 @@ def possible(step: StepContext) -> tuple[Status, Reason, str] | None:
 def _wait(found: tuple[FindingStatus, ...], exchanged: tuple[_Exchanged, ...]) -> Wait:
     more = [f"{each.object} ({each.recorded} became {each.present})" for each in exchanged[1:]]
     others = f". The same is true of {first(more)}" if more else ""
-    message = f"{found[0].object}: {found[0].reason}. {found[0].fix}{others}"
-    return for_user(message, Reason.IDENTITY_CHANGED)
+    return for_user(f"{found[0].object}: {found[0].reason}. {found[0].fix}{others}", Reason.IDENTITY_CHANGED)
 
 
 def _exchanged(step: StepContext) -> Iterator[_Exchanged]:

@@ -77,7 +77,7 @@ def ensure_recorded(draft: Draft, pod: PodState, mode: BrokerMode) -> Wait | Non
         return None
     refused = dynamic_settings.standing(draft, {node_id: record.settings})
     if refused:
-        return _stalled(refused[0])
+        return for_user(refused[0].sentence)
     return None
 
 
@@ -148,7 +148,7 @@ def _follow_comparison(draft: Draft, comparison: BrokerComparison) -> Wait | Non
     result = _finding_of(comparison)
     if result is None or draft.spec.preflight.accepts(result.code, result.object):
         return None
-    return _stalled(result)
+    return for_user(result.sentence)
 
 
 def _finding_of(comparison: BrokerComparison) -> FindingStatus | None:
@@ -275,8 +275,3 @@ def settings_digest(step: StepContext, now: BrokerNow) -> str:
     accepted = sorted(f"{entry.code} {entry.object}" for entry in step.spec.preflight.accepted)
     text = json.dumps([dynamic, dict(step.spec.brokers.static_settings), accepted], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _stalled(result: FindingStatus) -> Wait:
-    message = result.sentence
-    return for_user(message)

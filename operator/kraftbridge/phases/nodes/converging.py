@@ -165,9 +165,7 @@ def configure_controllers(draft: Draft, *, mode: ControllerMode | None = None, o
     """Apply the objects as they are recorded, or in a mode; ``only``: those of this ``Kind/name``."""
     controllers = draft.status.controllers
     if controllers is not None:
-        word = controllers.reformat
-        reformat = word.id if word is not None and word.ended_at is None else None
-        draft.act(ApplyControllers(mode or controllers.mode, controllers.format_allowed, only, reformat))
+        draft.act(ApplyControllers(mode or controllers.mode, controllers.format_allowed, only, controllers.to_format))
 
 
 def record_mode(draft: Draft, mode: ControllerMode) -> None:

@@ -173,8 +173,7 @@ def _is_seen(part: str, kafka: str) -> bool:
 
 
 def _stalled(begun: str, standing: FindingStatus) -> Wait:
-    message = f"{begun}. {standing.sentence}"
-    return for_user(message)
+    return for_user(f"{begun}. {standing.sentence}")
 
 
 def _writer_of(stateful_set: StatefulSetState) -> str:

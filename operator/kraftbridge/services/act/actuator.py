@@ -66,7 +66,6 @@ from kraftbridge.services.observe import belongings
 from kraftbridge.services.original_state import OriginalState
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
-_SPARK_SECRET_BYTES = 48
 _TRIES = 5
 """Conflicts with the StatefulSet's controller after which an act is left to the next step."""
 
