@@ -150,6 +150,8 @@ class CopyOutcome:
     """The copy's own names and addresses, each with the live pod's."""
     images: tuple[ContainerImage, ...] = ()
     """Kafka's container and the user's init containers; none if the copy has no pod."""
+    judged: bool = True
+    """False if Kubernetes kept the copy from running: its problem says nothing about its image or its mode then."""
 
 
 @dataclass(frozen=True, slots=True)

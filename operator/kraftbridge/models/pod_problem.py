@@ -45,6 +45,10 @@ UNSCHEDULABLE: Final = "Unschedulable"
 OOM_KILLED: Final = "OOMKilled"
 """Reason of a container's end by the kernel, since it reached its memory limit."""
 LOST_NODE: Final = "NodeLost"
+UNSTARTED: Final = frozenset({"StartError", "ContainerCannotRun", "ContainerStatusUnknown", "Unknown"})
+"""Reasons of a container's end that its process did not bring about.
+The runtime could not start it (containerd's ``StartError``, other runtimes' ``ContainerCannotRun``), or lost it
+(containerd's ``Unknown``, the kubelet's ``ContainerStatusUnknown``)."""
 _REASONS: Final = {**WAITS, UNSCHEDULABLE: PodProblem.CAPACITY, LOST_NODE: PodProblem.NODE_LOST}
 
 

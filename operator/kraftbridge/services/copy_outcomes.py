@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from kraftbridge.builders import dry_start_pods as builder
 from kraftbridge.builders.dry_start_pods import CopyFacts
 from kraftbridge.copies.dry_start import agent_loaded, kafka_start, last_words, programs
 from kraftbridge.models.dry_start import ContainerImage, CopyOutcome
 from kraftbridge.models.objects import entries, section
+from kraftbridge.models.pod_problem import UNSTARTED
 from kraftbridge.models.status import first
 from kraftbridge.outside.json_text import parsed_json
 from kraftbridge.pods.api_answers import NOT_ANSWERED
 from kraftbridge.pods.fence import EXIT_REACHED
 from kraftbridge.services.observe import workloads
 from kraftbridge.storage.ports import Object
+
+_MAXIMUM_TEXT: Final = 300
 
 
 def outcome_of(
@@ -41,8 +44,10 @@ def outcome_of(
     """
     outcome = CopyOutcome(copy.key, copy.broker_id, None, overlay=overlay)
     if pod is None:
-        return _failed(outcome, "the copy is gone")
+        return replace(outcome, problem="the copy is gone", judged=False)
     outcome = replace(outcome, images=_images(copy, pod))
+    if problem := _disruption(pod):
+        return replace(outcome, problem=problem, judged=False)
     for container in entries(pod, "spec", "initContainers"):
         code = exit_code(pod, container["name"])
         # The stand-in serves until the kubelet ends it; while it does not, the next init container does not begin.
@@ -55,6 +60,7 @@ def outcome_of(
         how = _end(code, "did not end")
         if trouble := workloads.pod_trouble(pod):
             how += f" ({trouble})"
+        outcome = replace(outcome, judged=_has_run(pod, container["name"]))
         return _failed(outcome, f"init container {container['name']} {how}{_unanswered(pod, read_log)}", text)
     text = read_log(copy.container)
     start = kafka_start(text) or kafka_start(_message(pod, copy.container))
@@ -68,13 +74,36 @@ def outcome_of(
                 "it ended before one started, the image has none, "
                 "or its entrypoint clears JAVA_TOOL_OPTIONS and _JAVA_OPTIONS"
             )
-        return _failed(outcome, problem, text)
+        return _failed(replace(outcome, judged=_has_run(pod, copy.container)), problem, text)
     own = section(pod, "status").get("podIP")
     theirs = section(copy.live, "status").get("podIP")
     aliases = {pod["metadata"]["name"]: copy.key.pod}
     if own and theirs:
         aliases[own] = theirs
     return replace(outcome, start=start, aliases=aliases)
+
+
+_DISRUPTED: Final = "DisruptionTarget"
+"""Condition of a pod that was preempted, evicted or deleted, or whose node went (Kubernetes 1.26)."""
+_PAST_DEADLINE: Final = "DeadlineExceeded"
+"""Reason of a pod's end after ``activeDeadlineSeconds``: its own process did not end."""
+
+
+def _disruption(pod: Object) -> str:
+    """Return why a copy ended without its image's doing: it was evicted, or the runtime did not start a container."""
+    status = section(pod, "status")
+    for condition in entries(status, "conditions"):
+        if condition["type"] == _DISRUPTED and condition.get("status") == "True":
+            words = f"the copy was stopped: {condition.get('reason', '')}: {condition.get('message', '')}"
+            return words[:_MAXIMUM_TEXT]
+    if status.get("phase") == "Failed" and status.get("reason", _PAST_DEADLINE) != _PAST_DEADLINE:
+        return f"the copy was stopped: {status['reason']}: {status.get('message', '')}"[:_MAXIMUM_TEXT]
+    for container in statuses(pod):
+        ended = section(container, "state", "terminated")
+        if ended.get("reason") in UNSTARTED:
+            words = f"container {container['name']} was not started: {ended['reason']}: {ended.get('message', '')}"
+            return words[:_MAXIMUM_TEXT]
+    return ""
 
 
 def _unanswered(pod: Object, read_log: Callable[[str], str]) -> str:
@@ -128,6 +157,13 @@ def _images(copy: CopyFacts, pod: Object) -> tuple[ContainerImage, ...]:
 def _terminated(pod: Object, container: str) -> Mapping[str, Any]:
     status = next((s for s in statuses(pod) if s["name"] == container), None)
     return section(status, "state", "terminated")
+
+
+def _has_run(pod: Object, container: str) -> bool:
+    """Return whether a container runs or has run: what waits for an image, a volume or a node shows nothing."""
+    status = next((s for s in statuses(pod) if s["name"] == container), None)
+    state = section(status, "state")
+    return "running" in state or "terminated" in state
 
 
 def exit_code(pod: Object, container: str) -> int | None:

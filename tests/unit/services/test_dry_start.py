@@ -276,6 +276,49 @@ def test_a_stand_in_that_does_not_start_is_named(pods: Pods) -> None:
     assert API in problem
 
 
+STOPPED = {"phase": "Failed", "containerStatuses": [terminated("kafka", 137)]}
+LSTAT = "failed to create containerd task: OCI runtime create failed: lstat /proc/0/ns/ipc: no such file"
+
+
+def unstarted(reason: str, *, init: bool = False) -> dict[str, Any]:
+    """Return the status of a copy of which the runtime did not start a container."""
+    end = ended(128, users=128 if init else 0)
+    for status in (*end["initContainerStatuses"], *end["containerStatuses"]):
+        if status["name"] == ("prepare" if init else "kafka"):
+            status["state"]["terminated"] |= {"reason": reason, "message": LSTAT}
+    return end
+
+
+@pytest.mark.parametrize(
+    ("end", "problem"),
+    [
+        (unstarted("StartError"), f"container kafka was not started: StartError: {LSTAT}"),
+        (unstarted("ContainerCannotRun"), "container kafka was not started: ContainerCannotRun"),
+        (unstarted("ContainerStatusUnknown"), "container kafka was not started"),
+        (unstarted("StartError", init=True), "container prepare was not started: StartError"),
+        ({**STOPPED, "reason": "Evicted", "message": "low on memory"}, "the copy was stopped: Evicted: low on memory"),
+        ({"phase": "Failed", "reason": "OutOfcpu", "message": "no cpu"}, "the copy was stopped: OutOfcpu: no cpu"),
+        ({**STOPPED, "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "m"}]}, "the copy was stopped: PreemptionByScheduler: m"),
+        ({"phase": "Pending", "containerStatuses": [{"name": "kafka", "state": {"waiting": {"reason": "CreateContainerError", "message": "context deadline exceeded"}}}]}, "did not end (CreateContainerError"),
+        ({"phase": "Pending", "containerStatuses": [{"name": "kafka", "state": {"waiting": {"reason": "PodInitializing"}}}]}, "did not end"),
+        ({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}]}, "Unschedulable: 0/1 nodes"),
+    ],
+)  # fmt: skip
+def test_what_kubernetes_kept_from_running_says_nothing_about_an_image(
+    pods: Pods, end: dict[str, Any], problem: str
+) -> None:
+    pods.end, pods.logs = (lambda _: end), {}
+    outcome = run(pods)
+    assert problem in outcome.problem
+    assert (outcome.start, outcome.judged) == (None, False)
+
+
+@pytest.mark.parametrize("end", [ended(1), ended(137), {**ended(137), "reason": "DeadlineExceeded"}, ended(users=1)])
+def test_what_ended_by_itself_is_the_images_doing(pods: Pods, end: dict[str, Any]) -> None:
+    pods.end, pods.logs = (lambda _: end), {}
+    assert run(pods).judged
+
+
 def test_what_an_init_container_asked_in_vain_is_named(pods: Pods) -> None:
     pods.end = lambda _: ended(users=1)
     asked = f"2026-11-26 WARNING x {NOT_ANSWERED}GET /api/v1/nodes/n1"

@@ -35,6 +35,8 @@ class Kubelet:
     """What the probe reaches."""
     runs: Callable[[str], bool] = lambda _name: True
     """Whether a pod comes to its end."""
+    runtime_starts: Callable[[str], bool] = lambda _name: True
+    """Whether the container runtime starts a pod's container."""
 
     def settle(self) -> None:
         """Let every pod that may run come to its end."""
@@ -59,6 +61,9 @@ class Kubelet:
         code = EXIT_REACHED if is_probe and self.reached else 0
         message = json.dumps({"reached": self.reached}) if code else ""
         ended = {"state": {"terminated": {"exitCode": code, "message": message}}}
+        if not self.runtime_starts(name):
+            code = 128
+            ended = {"state": {"terminated": {"exitCode": code, "reason": "StartError", "message": "lstat /proc/0"}}}
         status["phase"] = "Failed" if code else "Succeeded"
         status["containerStatuses"] = [{"name": container["name"], "imageID": "sha256:1", **ended}]
         status["initContainerStatuses"] = [{"name": c["name"], **ended} for c in pod["spec"].get("initContainers", [])]
@@ -247,6 +252,28 @@ def test_a_copy_that_does_not_end_is_a_reason_and_the_others_are_judged(cluster:
     (stuck,) = [copy for copy in report.copies if copy.start is None]
     assert stuck.key.pod == "kafka-2"
     assert pods(kubelet) == []
+
+
+@pytest.mark.parametrize("mode", ["zookeeper", "migration", "kraft"])
+def test_a_copy_that_the_runtime_did_not_start_is_tried_again_and_blames_no_image(
+    cluster: Callable[[], Kubelet], mode: str
+) -> None:
+    kubelet = cluster()
+    kubelet.runtime_starts = lambda name: not name.endswith(f"-{mode}-0")
+    record = walk(kubelet, steps=120)
+    step(kubelet)
+    told = {f.code: f.reason for f in kubelet.operator.status().findings}
+    assert "DryStartFailed" not in told
+    assert "was not started: StartError: lstat /proc/0" in told["DryStartImpossible"]
+    kubelet.runtime_starts = lambda _name: True
+    for _ in range(60):
+        step(kubelet)
+        record = dry_start(kubelet) or record
+        if record.count == 2 and record.running is None:
+            break
+    step(kubelet)
+    assert (record.count, record.problem) == (2, "")
+    assert not {"DryStartFailed", "DryStartImpossible"} & {f.code for f in kubelet.operator.status().findings}
 
 
 def test_a_template_that_changes_meanwhile_ends_the_dry_start_and_begins_another(

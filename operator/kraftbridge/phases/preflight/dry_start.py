@@ -28,7 +28,7 @@ _SHOWN_DIFFERENCES = 4
 _WORDS = 400
 _SHOWN_IMAGES = 2
 REPEATED_AFTER = timedelta(seconds=60)
-"""Time between dry starts while `Code.DRY_START_OTHER_IMAGE` blocks."""
+"""Time between dry starts while a finding blocks that may end without anything that Kubernetes tells."""
 
 Outcomes = Mapping[CopyKey, CopyOutcome]
 
@@ -77,8 +77,9 @@ def begin_dry_start(draft: Draft, broker_ids: dict[str, int], cluster_id: str) -
 def repeat_dry_start(
     draft: Draft, broker_ids: dict[str, int], cluster_id: str, standing: Sequence[FindingStatus]
 ) -> None:
-    """Repeat a dry start whose copies got other images: nothing in Kubernetes tells that a tag was moved back.
+    """Repeat a dry start whose copies got other images, or did not come to Kafka's start.
 
+    Nothing in Kubernetes tells that a tag was moved back, or that a node can start containers again.
     Its findings stand until the next one ends.
     """
     state = _state(draft)
@@ -86,7 +87,8 @@ def repeat_dry_start(
     if state is None or state.current is None or record is None or record.finished_at is None:
         return
     is_due = draft.now - record.finished_at > REPEATED_AFTER
-    if is_due and Code.DRY_START_OTHER_IMAGE in {f.code for f in standing}:
+    is_unstarted = any(copy.start is None for copy in state.current.copies)
+    if is_due and (is_unstarted or Code.DRY_START_OTHER_IMAGE in {f.code for f in standing}):
         dry_starting.launch_dry_start(draft, state.fingerprint, broker_ids, cluster_id)
 
 
@@ -186,7 +188,7 @@ def _failed(
 
 def _failure(step: StepContext, name: str, copy: CopyOutcome, present: CopyOutcome | None) -> FindingStatus:
     problem = f"{copy.problem}{_quoted(copy)}"
-    if present is None or present.start is None:
+    if present is None or present.start is None or not copy.judged:
         problem = f"the copy of pod {copy.key.pod} in {copy.key.mode} mode: {problem}"
         return finding(Code.DRY_START_IMPOSSIBLE, name, problem=problem)
     settings = {**copy.overlay, **dict.fromkeys(present.start.settings, "")}

@@ -308,7 +308,9 @@ class DryStartActs:
             name = builder.copy_name(copy.key, run.run_id)
             if name in refused:
                 outcomes.append(
-                    CopyOutcome(copy.key, copy.broker_id, None, problem=refused[name], overlay=dict(overlay))
+                    CopyOutcome(
+                        copy.key, copy.broker_id, None, problem=refused[name], overlay=dict(overlay), judged=False
+                    )
                 )
                 continue
             pod = pods.get(name)
