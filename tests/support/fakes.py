@@ -808,7 +808,7 @@ class FakeKafka:
         self.closed += 1
 
     # In the place of `kraftbridge.storage.kafka_controllers.read_controller_metrics`.
-    def metrics(self, node_id: int, host: str, port: int = 9404, timeout_seconds: float = 3.0) -> ControllerMetrics:
+    def metrics(self, node_id: int, host: str, **_options: Any) -> ControllerMetrics:
         flags = self._live()
         modes = [m for m in self.broker_modes().values() if m != "zookeeper"]
         leader = min(flags)

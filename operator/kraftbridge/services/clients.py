@@ -118,6 +118,11 @@ class ClusterClients:
     """Where they may connect to. None if that is not judged."""
 
     @property
+    def judge(self) -> Judge:
+        """Judges each address that they connect to."""
+        return anywhere if self.endpoints is None else self.endpoints.judge
+
+    @property
     def refused(self) -> tuple[RefusedEndpoint, ...]:
         """Where they were kept from lately."""
         return () if self.endpoints is None else self.endpoints.refused

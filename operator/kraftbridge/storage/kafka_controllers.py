@@ -32,7 +32,7 @@ from kraftbridge.models.observation import (
     VoterState,
 )
 from kraftbridge.models.phase import ZkMigrationState
-from kraftbridge.outside.endpoints import Judge, anywhere
+from kraftbridge.outside.endpoints import Judge, anywhere, connect
 from kraftbridge.storage.zookeeper import CANARY_QUOTA
 
 CONNECT_SECONDS: Final = 2.0
@@ -396,7 +396,7 @@ _PREFIXES: Final = (_CONTROLLER_GAUGE, _RAFT_PREFIX)
 
 
 def read_controller_metrics(
-    node_id: int, host: str, port: int = METRICS_PORT, timeout_seconds: float = 3.0
+    node_id: int, host: str, port: int = METRICS_PORT, timeout_seconds: float = 3.0, judge: Judge = anywhere
 ) -> ControllerMetrics:
     """Read one controller's gauges.
 
@@ -408,6 +408,8 @@ def read_controller_metrics(
         Name or IP of the controller's pod.
     timeout_seconds
         For name resolution, connection and page together.
+    judge
+        Where the operator may connect to.
 
     Raises
     ------
@@ -417,7 +419,7 @@ def read_controller_metrics(
     source = f"metrics of controller {node_id} at {host}:{port}"
     started = time.monotonic()
     try:
-        page = fetch_page(host, port, started + timeout_seconds)
+        page = fetch_page(host, port, started + timeout_seconds, judge)
     except (OSError, http.client.HTTPException) as error:
         reason = f"GET /metrics failed: {type(error).__name__}: {error}"
         raise ObservationError(source, reason) from error
@@ -478,10 +480,11 @@ def _gauges(page: str) -> dict[str, float]:
     return gauges
 
 
-def fetch_page(host: str, port: int, deadline: float) -> str:
+def fetch_page(host: str, port: int, deadline: float, judge: Judge = anywhere) -> str:
     """Return an exporter's page until ``deadline`` (monotonic clock); raises `OSError` or `HTTPException`."""
     address = resolve(host, port, max(deadline - time.monotonic(), 0.1))[0]
-    connection = http.client.HTTPConnection(address, port, timeout=max(deadline - time.monotonic(), 0.1))
+    connection = http.client.HTTPConnection(address, port)
+    connection.sock = connect(host, address, port, max(deadline - time.monotonic(), 0.1), judge)
     try:
         connection.request("GET", "/metrics", headers={"Host": f"{host}:{port}", "Accept": "text/plain"})
         answer = connection.getresponse()

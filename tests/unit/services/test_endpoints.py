@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import importlib
+import inspect
 import ipaddress
+import pkgutil
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.fakes import FakeKubernetes
 
+import kraftbridge.kafka
+import kraftbridge.metadata
+import kraftbridge.storage
+from kraftbridge import services
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import Connection, WireError
 from kraftbridge.metadata.zookeeper.session import PollingHandler
@@ -124,3 +134,31 @@ def test_nothing_is_sent_to_an_address_that_is_not_allowed(server: socket.socket
     server.settimeout(0.1)
     with pytest.raises(TimeoutError):
         server.accept()
+
+
+def _judged_by() -> set[str]:
+    """Return the functions and classes that connect to an address, and so take a judge."""
+    found = set()
+    for room in (kraftbridge.kafka, kraftbridge.metadata, kraftbridge.storage):
+        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            for name, member in vars(importlib.import_module(module.name)).items():
+                if inspect.isfunction(member) or inspect.isclass(member):
+                    with contextlib.suppress(ValueError):
+                        found |= {name} & ({name} if "judge" in inspect.signature(member).parameters else set())
+    return found
+
+
+def test_nothing_that_the_operator_connects_to_goes_without_a_judge() -> None:
+    """A client that forgets the judge would connect anywhere."""
+    takers = _judged_by()
+    assert {"read_controller_metrics", "ControllerClient", "ListenerCertificates", "RemoteLogFiles"} <= takers
+    calls = 0
+    for path in Path(services.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            called = {n.id for n in (node.func, *node.args) if isinstance(n, ast.Name)} & takers
+            if called:
+                calls += 1
+                assert "judge" in ast.unparse(node), f"{path.name}:{node.lineno}: {called} without a judge"
+    assert calls >= 8

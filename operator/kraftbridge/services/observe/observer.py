@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from kraftbridge.builders import hand_over, names
@@ -262,7 +263,7 @@ class Observer:
         )
         metrics: dict[int, ControllerMetrics | Unobserved] = {}
         if Part.METRICS in parts:
-            metrics = self._metrics(spec, workload)
+            metrics = self._metrics(spec, workload, clients)
         return Observation(
             at=now,
             stateful_sets=observed_sets,
@@ -437,15 +438,13 @@ class Observer:
         return missing, claims
 
     def _metrics(
-        self, spec: MigrationSpec, workload: ControllersWorkload | Unobserved
+        self, spec: MigrationSpec, workload: ControllersWorkload | Unobserved, clients: ClusterClients
     ) -> dict[int, ControllerMetrics | Unobserved]:
         if isinstance(workload, Unobserved) or workload.stateful_set is None:
             return {i: Unobserved(f"controller {i}", "its pod was not seen") for i in spec.controllers.node_ids}
         addresses = {p.ordinal: p.ip for p in workload.stateful_set.pods if p.ip and not p.deleting}
-        asked = {
-            i: self._later(f"controller {i}", read_controller_metrics, i, ip, timeout_seconds=METRICS_TIMEOUT_SECONDS)
-            for i, ip in addresses.items()
-        }
+        read = partial(read_controller_metrics, timeout_seconds=METRICS_TIMEOUT_SECONDS, judge=clients.judge)
+        asked = {i: self._later(f"controller {i}", read, i, ip) for i, ip in addresses.items()}
         metrics: dict[int, ControllerMetrics | Unobserved] = {}
         for i in spec.controllers.node_ids:
             metrics[i] = asked[i].result() if i in asked else Unobserved(f"controller {i}", "its pod has no address")
