@@ -13,6 +13,7 @@ from e2e.harness.kube import REPOSITORY, CommandFailedError, Kube
 from e2e.harness.matrix import IN_MAKE_TEST
 from e2e.harness.migration import Migration, View
 from e2e.harness.operator_install import OperatorInstall
+from e2e.harness.secrets import secrets_of, spellings, what_leaves
 
 ARTIFACTS = REPOSITORY / ".artifacts/demo"
 NAMESPACE = "kafka-e2e"
@@ -133,6 +134,23 @@ def test_the_restricted_pod_security_standard_is_enforced(kube: Kube, demo_exit_
         }
         with pytest.raises(CommandFailedError, match='violates PodSecurity "restricted'):
             kube.kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+
+
+def test_no_secret_of_the_namespace_is_in_what_leaves_it(kube: Kube, demo_exit_code: int) -> None:
+    """Status, events, ConfigMaps with their reports, logs of every pod and the demo's artifacts, after a whole migration."""
+    assert demo_exit_code == 0
+    values = secrets_of(kube, NAMESPACE)
+    assert {where.partition("/")[0] for where in values.values()} >= {"kafka-password-encoder"}, set(values.values())
+    texts = what_leaves(kube, NAMESPACE, OperatorInstall(kube, NAMESPACE).namespace, ARTIFACTS)
+    assert {"events", "migrations"} < texts.keys()
+    assert any(name.startswith("log of kraftbridge-") and text for name, text in texts.items()), sorted(texts)
+    left = [
+        (where, name)
+        for value, where in values.items()
+        for name, text in texts.items()
+        if any(spelling in text for spelling in spellings(value))
+    ]
+    assert left == []
 
 
 def _reaches(kube: Kube, pod: str, address: str, port: int) -> bool:

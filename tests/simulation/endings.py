@@ -38,7 +38,7 @@ class Endings:
         self.is_deaf = troubled and self.random.random() < _WORLDS
         self.leaves_behind = self.is_deaf and self.random.random() < _LEAVES_BEHIND
         quiet = _QUIET_IF_DEAF if self.is_deaf else _QUIET
-        self.is_quiet = troubled and not self.leaves_behind and self.random.random() < quiet
+        self.is_quiet = troubled and self.random.random() < quiet
         self._accepted = False
         self._restarted: set[str] = set()
         """UIDs of pods that served when the operator recorded their restart."""

@@ -21,6 +21,7 @@ PLANTED = {
     "SCRAM credential": base64.b64encode(b"scr4m-salt-of-a-user").decode(),
     "field of a delegation token": "t0ken-hmac-value",
     "znode of another program": "0ther-program-passwd",
+    "setting of a client metrics subscription that Kafka does not define": "cl1ent-metrics-token",
 }
 
 
@@ -35,6 +36,8 @@ def planted() -> Dump:
     dump.put("/config/users/planted", {"version": 1, "config": {"SCRAM-SHA-256": scram}})
     dump.put("/config/users/broken", {"version": 1, "config": {"SCRAM-SHA-256": f"password={values[3]}"}})
     dump.put("/delegation_token/tokens/planted", {"version": 3, "tokenId": "planted", "hmac": values[4]})
+    metrics = {"interval.ms": "1000", "vendor.token": values[6]}
+    dump.put("/config/client-metrics/planted", {"version": 1, "config": metrics})
     dump.put("/kafka-manager/configs/planted", {"passwd": values[5]})
     return dump
 

@@ -100,6 +100,19 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
 - apiGroups: [""]
   resources: [pods/log]
   verbs: [get]
+{{- if or .Values.rbac.deleteObjects (.Capabilities.APIVersions.Has "security.openshift.io/v1") }}
+# The operator deletes none of these. OwnerReferencesPermissionEnforcement (OpenShift) lets only those make the controllers' StatefulSet the owner
+# of an object who may delete the object.
+- apiGroups: [""]
+  resources: [services, secrets]
+  verbs: [delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [delete]
+{{- end }}
 {{- end }}
 
 {{- define "kraftbridge.rules.verification" -}}

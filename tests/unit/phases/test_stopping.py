@@ -159,10 +159,21 @@ def test_an_end_that_nobody_saw_is_known_by_the_next_start_alone() -> None:
         found.reason
         == "nobody saw it end, and the log of its next start has no line of LogManager that says how it did"
     )
-    seen = returned(Phase.TAKING_OVER, 12)
-    assert killed(seen.observing(start_log=silent)) is None
     rolled_back = unseen.status.model_copy(update={"phase": Phase.ROLLING_BACK})
     assert killed(replace(unseen, status=rolled_back).observing(start_log=silent)) is None
+
+
+@pytest.mark.parametrize("exits", [frozenset(), CLEAN, frozenset({("kafka", 0, "Completed")})])
+def test_an_end_in_time_is_not_known_while_the_next_start_logs_nothing(exits: Any) -> None:
+    """A shell that leaves Kafka behind ends in time, too, with 143 or with 0."""
+    seen = returned(Phase.TAKING_OVER, 12, exits)
+    silent = seen.observing(start_log=StartLog(process_of(seen)))
+    found = killed(silent)
+    assert found is not None
+    assert "its pod went in time" in found.reason
+    assert "no line of LogManager" in found.reason
+    rolled_back = silent.status.model_copy(update={"phase": Phase.ROLLING_BACK})
+    assert killed(replace(silent, status=rolled_back)) is None
 
 
 @pytest.mark.parametrize("seen", [True, False])

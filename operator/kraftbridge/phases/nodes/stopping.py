@@ -10,8 +10,8 @@ that one had until its ``deletionTimestamp``. A pod with another container that 
 so what is known of Kafka's container comes first.
 An init process whose shell ends and leaves Kafka behind (``tini`` around ``bash -c`` without ``exec``) exits at once,
 and Kafka is killed with it: then only the next start tells, which finds no mark of a clean shutdown.
-So a restart is over only when the log of the next start could be read. An end that nobody saw and of which this log
-says nothing, because it has no INFO lines, is one that is not known: it holds the roll like a killed broker.
+So a restart is over only when the log of the next start could be read. An end of which this log says nothing, because
+it has no INFO lines, is one that is not known, also if the pod went in time: it holds the roll like a killed broker.
 """
 
 from __future__ import annotations
@@ -124,11 +124,14 @@ def _how(operation: Operation, pod: PodState) -> str:
 def _unknown(step: StepContext, operation: Operation) -> str:
     """Return why it is not known how the old Kafka ended; empty if it is, or nobody waits for it."""
     log = step.observation.start_log
-    if operation.kill_due_at is not None or not operation.serving or not isinstance(log, StartLog) or log.clean:
+    if not operation.serving or not isinstance(log, StartLog) or log.clean:
         return ""
     if step.status.phase is Phase.ROLLING_BACK:
         return ""
-    return "nobody saw it end, and the log of its next start has no line of LogManager that says how it did"
+    silent = "the log of its next start has no line of LogManager that says how it did"
+    if operation.kill_due_at is None:
+        return f"nobody saw it end, and {silent}"
+    return f"its pod went in time, also if a shell ended and left Kafka behind, and {silent}"
 
 
 def wait_before_restart(step: StepContext) -> Wait | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -45,14 +45,27 @@ def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopCon
         owner = {"apiVersion": api_version, "kind": kind, "name": action.name, "uid": uid}
         for api_version, kind, name in belongings(action.name):
             if kubernetes.get(api_version, kind, namespace, name) is not None:
-                patch = {"metadata": {"ownerReferences": [owner]}}
-                kubernetes.merge_patch(api_version, kind, namespace, name, patch)
+                _give_owner(kubernetes, (api_version, kind, namespace, name), owner)
         if action.volumes:
             _release_volumes(kubernetes, namespace, action, uid)
         kubernetes.delete(*_STATEFUL_SET, namespace, action.name, uid=uid, propagation="Foreground")
     for pod in kubernetes.list("v1", "Pod", namespace, pods_selector(stateful_set)):
         if is_member(pod, stateful_set):
             _stop_pod(kubernetes, namespace, pod)
+
+
+_NOT_YOURS: Final = "cannot set an ownerRef"
+"""Words of the admission plugin ``OwnerReferencesPermissionEnforcement``."""
+
+
+def _give_owner(kubernetes: KubernetesPort, which: tuple[str, str, str, str], owner: Mapping[str, Any]) -> None:
+    try:
+        kubernetes.merge_patch(*which, {"metadata": {"ownerReferences": [owner]}})
+    except ActionError as error:
+        if _NOT_YOURS not in str(error):
+            raise
+        advice = "Upgrade the chart with rbac.deleteObjects=true; the rollback then goes on by itself"
+        raise type(error)(f"{error}. {advice}") from error
 
 
 def _stop_pod(kubernetes: KubernetesPort, namespace: str, pod: Mapping[str, Any] | None) -> None:
