@@ -67,6 +67,9 @@ PREPARE: Final = "kraftbridge-prepare"
 PROBE: Final = "probe"
 """The container that tries the fence."""
 _SMALL_FILES: Final[Mapping[str, Any]] = {"sizeLimit": "64Mi"}
+_IN_PLACE_OF_VOLUMES: Final[Mapping[str, Any]] = {"sizeLimit": "2Gi"}
+"""What a copy may write where the broker has a claim, a directory of its node, or an empty directory.
+An image copies plugins and renders files there; records never."""
 """Volume with agent, notes or answers of ours."""
 _AGENT: Final = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}"
 _JVM: Final = "-Xms16m -Xmx96m -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
@@ -612,7 +615,7 @@ def _volume(volume: Mapping[str, Any], facts: DryStartFacts, copied: CopyFacts) 
     name = volume["name"]
     kind = next((k for k in NOT_OF_NODE if volume.get(k) is not None), None)
     if kind is None:
-        return {"name": name, "emptyDir": {}}
+        return {"name": name, "emptyDir": dict(_IN_PLACE_OF_VOLUMES)}
     if copied.files and _carries_our_files(volume, copied):
         return _properties_volume(volume, facts, copied)
     if kind == "downwardAPI":

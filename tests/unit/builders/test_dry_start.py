@@ -204,7 +204,7 @@ def test_host_name_and_pod_name_end_in_the_ordinal(pod: dict[str, Any]) -> None:
 def test_every_volume_but_those_that_kubernetes_renders_is_an_empty_directory(pod: dict[str, Any]) -> None:
     volumes = {v["name"]: v for v in pod["spec"]["volumes"]}
     for name in ("data", "host", "claim", "csi"):
-        assert volumes[name] == {"name": name, "emptyDir": {}}
+        assert volumes[name] == {"name": name, "emptyDir": {"sizeLimit": "2Gi"}}
     assert volumes["config"]["configMap"] == {"name": "kafka-config", "defaultMode": 0o755}
     assert volumes["secret"]["secret"] == {"secretName": "keys"}
     assert not any(v.keys() & {"hostPath", "persistentVolumeClaim", "csi", "nfs"} for v in volumes.values())
