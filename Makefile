@@ -180,6 +180,11 @@ spark-long: venv java ## verification tests that wait for minutes: ZooKeeper fro
 	$(SAY) "long Spark tests"
 	@$(PYTEST) tests/spark -m long $(ARGS)
 
+.PHONY: journey
+journey: venv java ## clusters of Kafka 2.4 to 3.9 to KRaft and back on real processes, clients at work, resumable; results in benchmarks/measured/journey (ARGS='--release 2.8.2 --again')
+	$(SAY) "old releases on the way to KRaft"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m tests.journey $(ARGS); code=$$?; $(PYTHON) docs/generate.py && exit $$code
+
 .PHONY: odd-trees
 odd-trees: venv java ## odd ZooKeeper trees through a real Kafka controller, resumable; results in benchmarks/measured/odd-trees (ARGS='--seconds 600 --only "quota"')
 	$(SAY) "odd trees"

@@ -229,8 +229,17 @@ def odd_trees_page() -> str:
     return NOTE + page.page()
 
 
+def journey_page() -> str:
+    """Return the journeys of old releases to KRaft and back, from the results that are kept in `MEASURED`."""
+    sys.path.insert(0, str(DOCS.parent))
+    from tests.journey import page  # noqa: PLC0415 - as above
+
+    return NOTE + page.page(page.read())
+
+
 PAGES = {
     "odd-trees.md": odd_trees_page,
+    "journey.md": journey_page,
     "api.md": api_page,
     "findings.md": findings_page,
     "broker-settings.md": broker_settings_page,

@@ -361,7 +361,9 @@ class Stores:
 
     def _trouble_of_lost_quorum(self, run: Run, action: Action) -> str:
         """Return which promise an action breaks while the quorum is lost and nobody has given the word."""
-        gives_up = run.spec.target is Target.ZOOKEEPER and run.spec.rollback.accept_loss
+        # A rollback goes to its end, whatever target the user names meanwhile.
+        goes_back = run.spec.target is Target.ZOOKEEPER or run.status.phase is Phase.ROLLING_BACK
+        gives_up = goes_back and run.spec.rollback.accept_loss
         # A migration that is deleted before the takeover removes controllers on which nothing depends.
         gives_up = gives_up or (run.identity.deleting and run.cluster.kafka.claim_epoch < 0)
         if gives_up or not isinstance(action, RestartPod | ApplyControllers | StopControllers | RemoveControllerClaim):

@@ -71,6 +71,17 @@ def intent(status: MigrationStatus) -> Intent:
         _fields(status.healing, "started_at", "failovers", "archive"),
         _fields(status.canary, "value", "removing_at"),
         _fields(status.quorum_restart, "certificate", "pods", "restarted_at"),
+        *_alarms(status),
+    )
+
+
+def _alarms(status: MigrationStatus) -> Intent:
+    """Return what another process may have recorded meanwhile that forbids acts that were due before."""
+    history = status.zookeeper_history
+    return (
+        None if history is None else _fields(history.contradiction, "id", "confirmed_at", "rewritten_at"),
+        _fields(status.lost_quorum, "voters"),
+        status.killed_broker,
     )
 
 

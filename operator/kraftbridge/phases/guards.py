@@ -30,7 +30,7 @@ from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus, WaitKind
 from kraftbridge.phases import belongings, expired, history, lost_quorum, originals, rollback
 from kraftbridge.phases.draft import SLOW, Draft, Identity, Migration, StepContext, Wait
-from kraftbridge.phases.nodes import converging, restarts
+from kraftbridge.phases.nodes import converging, restarts, rolls
 
 
 def enforce(draft: Draft) -> Wait | None:
@@ -62,6 +62,13 @@ def _refuse_other_zookeeper(draft: Draft) -> Wait | None:
 
     Isolated controllers return to the brokers, which have no other controller.
     """
+    found = history.contradicts(draft)
+    is_right_again = found is not None and found.confirmed_at is not None and not found.what
+    if is_right_again and draft.status.phase is not Phase.ROLLING_BACK:
+        # A configuration with which a voter does not start is taken back; the comparison needs no such voter.
+        following = rolls.follow_changed_controller(draft)
+        if following is not None:
+            return following
     if (waiting := history.enforce(draft)) is None:
         return None
     found = history.contradicts(draft)

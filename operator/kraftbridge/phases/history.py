@@ -34,8 +34,10 @@ from kraftbridge.models.status import (
     ZooKeeperHistory,
     finding,
 )
-from kraftbridge.phases import gates, healing, observed, verifying
+from kraftbridge.phases import belongings, gates, healing, observed, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
+from kraftbridge.phases.nodes import deadlines
+from kraftbridge.phases.nodes.deadlines import PastDeadline
 
 RECORDED_EVERY = timedelta(seconds=5)
 """As `restarts.OFFSET_RECORDED_EVERY`, to save writes of the status."""
@@ -175,7 +177,7 @@ def enforce(draft: Draft) -> Wait | None:
         return _close(draft, record, "no controller compares it, and spec.rollback.acceptLoss goes on without")
     purpose = f"contradiction-{standing.id}"
     return (
-        healing.finish_failover(draft)
+        _finish_restart(draft)
         or _rewriting(draft)
         # What ZooKeeper holds now has the right age: Kafka may write to it.
         # A comparison says whether it has everything.
@@ -183,6 +185,13 @@ def enforce(draft: Draft) -> Wait | None:
         or verifying.ensure_verdict(draft, Profile.DUAL_WRITE, draft.status.phase, purpose, heals=False)
         or _close(draft, record, "a verification passed")
     )
+
+
+def _finish_restart(draft: Draft) -> Wait | None:
+    """Follow the restart of a controller; a rollback goes on without one that does not come back."""
+    waiting = healing.finish_failover(draft)
+    is_back = draft.status.phase is Phase.ROLLING_BACK
+    return None if is_back and deadlines.action_due(draft) is PastDeadline.GO_ON else waiting
 
 
 def _rewriting(step: StepContext) -> Wait | None:
@@ -207,11 +216,15 @@ def _close(draft: Draft, record: ZooKeeperHistory, because: str) -> Wait:
 
 
 def _does_without_controllers(step: StepContext) -> bool:
-    """Return whether a rollback goes on without the controllers that somebody deleted (`belongings.restore`)."""
+    """Return whether a rollback goes on, or begins, without the controllers that somebody deleted.
+
+    `belongings.restore` does not create them anew then.
+    """
     workload = step.observation.controllers
     if not isinstance(workload, ControllersWorkload) or workload.stateful_set is not None:
         return False
-    return step.status.phase is Phase.ROLLING_BACK and step.spec.rollback.accept_loss
+    is_rolled_back = step.status.phase is Phase.ROLLING_BACK and step.spec.rollback.accept_loss
+    return is_rolled_back or belongings.does_without(step)
 
 
 def way_out(standing: ZooKeeperContradiction) -> str:

@@ -11,7 +11,14 @@ from tests.support.observations import NOW, Situation, rolling
 from kraftbridge.models.decision import Decision, ReleaseLease
 from kraftbridge.models.observation import LeaseState, StatefulSetState
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.status import Operation, OperationKind, RollbackStatus
+from kraftbridge.models.status import (
+    LostQuorum,
+    Operation,
+    OperationKind,
+    RollbackStatus,
+    ZooKeeperContradiction,
+    ZooKeeperHistory,
+)
 from kraftbridge.phases.basis import Basis, StatefulSetVersion, basis_of, changed, intent, overtaken
 
 DECIDED = Basis("u", 3, ("phase",), frozenset({"kafka"}), {"kafka": StatefulSetVersion("s", 7, "a/b/u")})
@@ -91,6 +98,12 @@ def test_a_decision_rests_on_leases_that_were_held_and_on_stateful_sets_that_wer
     assert not basis_of(situation.identity, released, situation.observation).leases
 
 
+def contradicted(**changes: Any) -> ZooKeeperHistory:
+    """Return a record of a ZooKeeper that another process has seen to contradict it."""
+    found = ZooKeeperContradiction(id="attempt-1", what="/cluster/id is another", seen_at=NOW, **changes)
+    return ZooKeeperHistory(attempt=1, cluster_id="c", seen_at=NOW, contradiction=found)
+
+
 def test_words_of_the_status_are_no_intent() -> None:
     status = fine(LeaseState()).status
     words = {"message": "other words", "conditions": (), "observed_generation": 99, "progress_at": NOW, "waiting": None}
@@ -110,6 +123,9 @@ def test_words_of_the_status_are_no_intent() -> None:
         {"rollback": RollbackStatus(attempt=1, controllers_stopped_at=NOW)},
         {"given_back_at": NOW},
         {"verifications": ()},
+        {"lost_quorum": LostQuorum(seen_at=NOW, voters=(3000, 3001))},
+        {"zookeeper_history": contradicted()},
+        {"zookeeper_history": contradicted(confirmed_at=NOW)},
     ],
     ids=lambda c: next(iter(c)),
 )

@@ -34,7 +34,15 @@ from kraftbridge.models.decision import (
 from kraftbridge.models.observation import MigrationZnode, ZooKeeperState
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
 from kraftbridge.models.report import Profile, Verdict
-from kraftbridge.models.status import HealingKind, RollbackStatus, ZooKeeperHistory
+from kraftbridge.models.status import (
+    ControllersChange,
+    HealingKind,
+    Operation,
+    OperationKind,
+    RenderedControllers,
+    RollbackStatus,
+    ZooKeeperHistory,
+)
 
 HELD = [
     p
@@ -319,3 +327,68 @@ def test_the_next_attempt_begins_a_record_of_its_own() -> None:
     known = other.decide().status.zookeeper_history
     assert known is not None
     assert (known.attempt, known.contradiction) == (1, None)
+
+
+def right_again(case: Situation) -> Situation:
+    """Return the same once ZooKeeper shows again what it showed: the comparison is what is left to do."""
+    again, _, second = twice(remembering(case, OLDER))
+    return again.after(second).later(60.0).observing(zookeeper=replace(TAKEN_OVER, zxid=ZXID + 9))
+
+
+def after_steps(case: Situation, steps: int, seconds: float = 30.0) -> Decision:
+    """Return the last of some decisions on the same reading."""
+    for _ in range(steps):
+        decision = case.decide()
+        case = case.after(decision).later(seconds)
+    return case.decide()
+
+
+def test_a_rollback_that_does_without_deleted_controllers_begins_once_zookeeper_is_right_again() -> None:
+    """A simulated run (seed 100070) waited for an active controller for ever: nobody creates them anew, and no rollback began."""
+    case = right_again(open_gate(Phase.DUAL_WRITE, Target.ZOOKEEPER))
+    word = case.spec.rollback.model_copy(update={"accept_loss": True})
+    gone = case.asking(rollback=word).observing(controllers=NO_CONTROLLERS, metrics={}, quorum=UNKNOWN)
+    assert after_steps(gone, 3).status.phase is Phase.ROLLING_BACK
+
+
+def restarting(case: Situation, started: float) -> Situation:
+    """Return the same while a controller restarts with a change that keeps it from starting."""
+    known = case.status.controllers
+    assert known is not None
+    rendered = known.rendered or RenderedControllers.of(case.spec.controllers)
+    to = rendered.model_copy(update={"heap_options": "-Xmx1m"})
+    began = case.now - timedelta(seconds=started)
+    change = ControllersChange(to=to, before=rendered, started_at=began)
+    operation = Operation(
+        kind=OperationKind.RESTART_CONTROLLER, node_id=3002, pod="main-kraft-3002", pod_uid="old", started_at=began
+    )
+    workload = controllers_workload()
+    assert workload.stateful_set is not None
+    pods = tuple(
+        replace(p, ready=False, ready_since=None, name="main-kraft-3002") if p.ordinal == 3002 else p
+        for p in workload.stateful_set.pods
+    )
+    down = replace(workload, stateful_set=replace(workload.stateful_set, pods=pods))
+    changed = known.model_copy(update={"rendered": to, "change": change})
+    return case.with_status(controllers=changed, operation=operation).observing(controllers=down)
+
+
+def test_a_rollback_does_not_wait_for_a_controller_that_does_not_start_once_zookeeper_is_right_again() -> None:
+    """A simulated run (seed 100803) followed it for ever, while the stores were not compared."""
+    case = restarting(right_again(going_back()), 200.0)
+    words = after_steps(case, 3, 1.0).status.message
+    assert "3002" not in words.partition(". Node")[0], words
+
+
+def test_a_change_that_keeps_a_controller_from_starting_is_taken_back_once_zookeeper_is_right_again() -> None:
+    case = restarting(right_again(open_gate(Phase.DUAL_WRITE)), 700.0)
+    decision = case.decide()
+    known = decision.status.controllers
+    assert known is not None
+    assert known.change is not None
+    assert "3002" in known.change.failed
+    recent = restarting(right_again(open_gate(Phase.DUAL_WRITE)), 5.0).decide()
+    assert recent.status.controllers is not None
+    assert recent.status.controllers.change is not None
+    assert not recent.status.controllers.change.failed
+    assert [a for a in recent.actions if isinstance(a, RestartPod)] == []

@@ -526,6 +526,17 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
     return _roll_change(draft, status, change)
 
 
+def follow_changed_controller(draft: Draft) -> Wait | None:
+    """Follow the voter that restarts with a change of ``spec.controllers``, and begin no other restart."""
+    status, operation = draft.status.controllers, draft.status.operation
+    stateful_set = observed.controllers_set(draft)
+    if status is None or status.change is None or operation is None or stateful_set is None:
+        return None
+    if operation.kind is not OperationKind.RESTART_CONTROLLER:
+        return None
+    return _follow_voter(draft, status, status.change, stateful_set)
+
+
 def reconcile_controllers_in_trouble(draft: Draft) -> Wait | None:
     """Give the corrected ``spec.controllers`` to voters that do not run: it stops nothing, so it is safe in any phase.
 

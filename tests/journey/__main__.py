@@ -1,0 +1,53 @@
+"""Take clusters of old releases to KRaft and back, and keep what it was like: ``python -m tests.journey``.
+
+Resumable: a journey that has a result is not made again, unless ``--again`` is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.journey.page import RESULTS, file_of
+from tests.journey.travel import RELEASES, Journey, Way, travel, written
+
+
+def main() -> int:
+    """Make the journeys that have no result yet; return 1 if one did not end as promised."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--release", action="append", choices=RELEASES, help="only this one; may be repeated")
+    parser.add_argument("--way", action="append", type=Way, choices=list(Way), help="only this one; may be repeated")
+    parser.add_argument("--again", action="store_true", help="also those that have a result")
+    options = parser.parse_args()
+    options.results.mkdir(parents=True, exist_ok=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    wanted = [(release, way) for release in options.release or RELEASES for way in options.way or Way]
+    is_good = True
+    for release, way in wanted:
+        path = options.results / file_of(release, way)
+        if path.exists() and not options.again:
+            continue
+        if way is Way.BACK_FROM_BRIDGE and release == RELEASES[-1]:
+            continue  # it is the bridge
+        print(f"{release} {way}: begins", flush=True)
+        try:
+            journey = travel(release, way, commit)
+        except Exception as error:  # noqa: BLE001 - one journey must not end the others
+            words = f"{type(error).__name__}: {error}".strip()
+            journey = Journey(release, way, commit, failure=words[:2000])
+        path.write_text(written(journey))
+        is_good &= journey.good
+        print(
+            f"{release} {way}: {'as promised' if journey.good else 'NOT as promised'} after {journey.seconds:.0f} s; {journey}",
+            flush=True,
+        )
+    return 0 if is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

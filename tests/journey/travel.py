@@ -1,0 +1,334 @@
+"""Takes a ZooKeeper cluster of an old release over the bridge release to KRaft, or back, while clients work.
+
+What each roll needs is in `kraftbridge`'s design: the bridge release runs with the protocol version that ran before
+(KIP-584 does not cover ``inter.broker.protocol.version``), and brokers without topic ids (KIP-516, before 2.8) are lifted
+in a roll of their own, before any broker enters migration mode.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from e2e.clients.kafka_clients.watch.moments import Moment
+from e2e.harness.load import ClientImpact
+from kazoo.client import KazooClient
+from tests.support.kafka_processes import (
+    CHROOT,
+    FINAL,
+    KRAFT,
+    MIGRATION,
+    ZOOKEEPER,
+    KafkaProcesses,
+    kafka_libraries,
+    kafka_processes,
+    wait_for,
+)
+from tests.support.running_load import SETTINGS, RunningLoad, running_load
+from typing_extensions import override
+
+from kraftbridge.models.observation import MigrationZnode
+from kraftbridge.storage.kafka_brokers import BrokerClient
+from kraftbridge.storage.kafka_controllers import ControllerClient
+from kraftbridge.storage.zookeeper import ZooKeeperStore
+
+BROKERS: Final = (0, 1, 2)
+CONTROLLERS: Final = (3000, 3001, 3002)
+BRIDGE: Final = "3.9.2"
+RELEASES: Final = ("2.4.1", "2.8.2", "3.1.2", "3.4.1", "3.6.2", "3.8.1", "3.9.0", "3.9.1", "3.9.2")
+"""Where people start. Each is on Maven Central."""
+_TOPIC_IDS: Final = (2, 8)
+"""The first protocol version with topic ids."""
+
+
+class Way(StrEnum):
+    """Where a journey goes."""
+
+    KRAFT = "to KRaft"
+    BACK_FROM_BRIDGE = "back from 3.9"
+    BACK_FROM_KRAFT = "back from KRaft brokers"
+
+    @property
+    def said(self) -> str:
+        """What happens, in a sentence."""
+        match self:
+            case Way.KRAFT:
+                return f"{BRIDGE} with the old protocol version, migration mode, KRaft, finalized"
+            case Way.BACK_FROM_BRIDGE:
+                return f"{BRIDGE} with the old protocol version on every broker, then the old release again"
+            case Way.BACK_FROM_KRAFT:
+                return f"as far as two brokers in KRaft mode, then ZooKeeper mode on {BRIDGE}"
+
+
+@dataclass(frozen=True)
+class Roll:
+    """One rolling restart."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Journey:
+    """What a journey was like."""
+
+    release: str
+    way: Way
+    commit: str
+    rolls: tuple[Roll, ...] = ()
+    seconds: float = 0.0
+    acknowledged: int = 0
+    lost: int = 0
+    duplicates: int = 0
+    longest_stall_seconds: float = 0.0
+    """Between the sending of a record and its acknowledgement."""
+    broken: tuple[str, ...] = ()
+    """What the load found of transactions, group offsets, topics, configs and reassignments that is not as it must be."""
+    stray: tuple[str, ...] = ()
+    """Partition directories that a KRaft start has set aside."""
+    nameless: tuple[str, ...] = ()
+    """Partition directories without a topic id before the first broker entered migration mode."""
+    failure: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether it ended as promised."""
+        return not (self.failure or self.lost or self.duplicates or self.broken or self.stray or self.nameless)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what is kept."""
+        return asdict(self)
+
+
+def journey_of(raw: dict[str, Any]) -> Journey:
+    """Return a kept journey."""
+    rolls = tuple(Roll(**each) for each in raw["rolls"])
+    texts = {name: tuple(raw[name]) for name in ("broken", "stray", "nameless")}
+    return Journey(**{**raw, **texts, "rolls": rolls, "way": Way(raw["way"])})
+
+
+def protocol_of(release: str) -> tuple[int, int]:
+    """Return the protocol version that a release runs without a setting."""
+    major, minor, *_ = release.split(".")
+    return int(major), int(minor)
+
+
+class TravellingProcesses(KafkaProcesses):
+    """Brokers of several releases, each with the protocol version that it is to have."""
+
+    protocol: dict[int, str]
+    """``inter.broker.protocol.version`` by broker; its release's own where there is none."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.protocol = {}
+
+    @override
+    def _broker_properties(self, broker_id: int, mode: str) -> str:
+        path = Path(super()._broker_properties(broker_id, mode))
+        text = path.read_text()
+        if mode == ZOOKEEPER:
+            # Old releases know no listener of controllers.
+            text = text.replace("PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT")
+        if broker_id in self.protocol:
+            text += f"inter.broker.protocol.version={self.protocol[broker_id]}\n"
+        path.write_text(text + "default.replication.factor=3\nmin.insync.replicas=2\n")
+        return str(path)
+
+
+@dataclass
+class Traveller:
+    """A cluster on its way."""
+
+    processes: TravellingProcesses
+    zookeeper: ZooKeeperStore
+    load: RunningLoad
+    rolls: list[Roll] = field(default_factory=list)
+    nameless: tuple[str, ...] = ()
+
+    def roll(
+        self, name: str, mode: str, release: str = BRIDGE, protocol: str = "", brokers: tuple[int, ...] = BROKERS
+    ) -> None:
+        """Restart brokers one at a time, each once all partitions have their full ISR."""
+        began = time.monotonic()
+        for broker in brokers:
+            self.processes.stop(f"broker-{broker}")
+            self.processes.libraries_of[f"broker-{broker}"] = kafka_libraries(release)
+            self.processes.protocol.pop(broker, None)
+            if protocol:
+                self.processes.protocol[broker] = protocol
+            self.processes.start_broker(broker, mode)
+            wait_for(f"broker {broker} in sync after {name}", self._in_sync)
+        self.rolls.append(Roll(name, round(time.monotonic() - began, 1)))
+
+    def _in_sync(self) -> bool:
+        brokers = BrokerClient(self.processes.bootstrap_servers, {})
+        try:
+            state = brokers.cluster_state()
+            return len(state.brokers) == len(BROKERS) and not state.under_replicated_count and not state.offline_count
+        finally:
+            brokers.close()
+
+    def to_bridge(self, release: str) -> None:
+        """Roll to the bridge release; lift brokers without topic ids in a roll of their own."""
+        protocol = protocol_of(release)
+        pin = ".".join(map(str, protocol))
+        if release != BRIDGE:
+            self.roll(f"{BRIDGE}, protocol {pin}", ZOOKEEPER, protocol=pin)
+        if protocol < _TOPIC_IDS:
+            self.roll("protocol 3.9", ZOOKEEPER)
+        self.nameless = tuple(self._without("partition.metadata"))
+
+    def to_dual_write(self) -> ControllerClient:
+        """Start controllers, and roll the brokers to migration mode, which lifts the protocol version."""
+        cluster_id = self.zookeeper.observe().cluster_id
+        assert cluster_id is not None
+        for controller in CONTROLLERS:
+            self.processes.format_controller(controller, cluster_id)
+            self.processes.start_controller(controller)
+        controllers = ControllerClient(self.processes.controller_addresses, {})
+        wait_for("a leader", lambda: controllers.quorum_state().high_watermark > 0)
+        self.load.tell(Moment.TAKEOVER)
+        self.roll("migration mode", MIGRATION)
+        wait_for("dual-write", self._is_mirrored)
+        self.load.tell(Moment.DUAL_WRITE)
+        return controllers
+
+    def _is_mirrored(self) -> bool:
+        migration = self.zookeeper.observe().migration
+        return isinstance(migration, MigrationZnode) and migration.kraft_metadata_offset >= 0
+
+    def finalize(self) -> None:
+        """Restart the controllers without ZooKeeper, one at a time."""
+        for controller in CONTROLLERS:
+            self.processes.stop(f"controller-{controller}")
+            self.processes.start_controller(controller, FINAL)
+            wait_for(f"in sync after controller {controller}", self._in_sync)
+
+    def back_to_zookeeper(self) -> None:
+        """Go back from migration mode, as Kafka's documentation has it ("Reverting to ZooKeeper mode")."""
+        self.roll("migration mode again", MIGRATION, brokers=BROKERS[:2])
+        for controller in CONTROLLERS:
+            self.processes.stop(f"controller-{controller}")
+        client = KazooClient(self.processes.zookeeper_hosts + CHROOT)
+        client.start(30)
+        try:
+            client.delete("/controller")
+            client.delete("/migration")
+        finally:
+            client.stop()
+            client.close()
+        # A broker that still names a KRaft controller hangs in its controlled shutdown for minutes.
+        wait_for("a broker is the controller", self._is_agreed)
+        self.roll("ZooKeeper mode", ZOOKEEPER)
+
+    def _is_agreed(self) -> bool:
+        """Return whether every broker names the same broker as the controller."""
+        named = set()
+        for port in self.processes.broker_ports.values():
+            client = BrokerClient(f"127.0.0.1:{port}", {})
+            try:
+                named.add(client.cluster_state().controller_id)
+            finally:
+                client.close()
+        return len(named) == 1 and named <= set(BROKERS)
+
+    def _without(self, name: str) -> Iterator[str]:
+        """Yield the partition directories that lack a file."""
+        for directory in self._partitions():
+            if not (directory / name).exists():
+                yield f"{directory.parent.name}/{directory.name}"
+
+    def _partitions(self) -> Iterator[Path]:
+        for broker in BROKERS:
+            for directory in sorted((self.processes.directory / f"broker-{broker}").iterdir()):
+                if directory.is_dir() and directory.name[-1].isdigit():
+                    yield directory
+
+    def stray(self) -> tuple[str, ...]:
+        """Return the partition directories that a broker has set aside although it has the replica.
+
+        What the load deletes or moves away while a broker is down is rightly set aside at its start.
+        """
+        topics = self.processes.admin_client().list_topics(timeout=30).topics
+        found = []
+        for broker in BROKERS:
+            for path in sorted(self.processes.directory.glob(f"broker-{broker}/*-stray")):
+                topic, _, number = path.name.removesuffix("-stray").rpartition(".")[0].rpartition("-")
+                partition = topics[topic].partitions.get(int(number)) if topic in topics else None
+                if partition is not None and broker in partition.replicas:
+                    found.append(f"broker-{broker}/{path.name}")
+        return tuple(found)
+
+
+@contextmanager
+def _cluster(release: str) -> Iterator[TravellingProcesses]:
+    with kafka_processes(BROKERS, CONTROLLERS, TravellingProcesses) as processes:
+        processes.start_zookeeper()
+        for broker in BROKERS:
+            processes.libraries_of[f"broker-{broker}"] = kafka_libraries(release)
+            processes.extra_broker_settings[broker] = SETTINGS
+            processes.start_broker(broker, ZOOKEEPER)
+        processes.libraries_of |= {f"controller-{each}": kafka_libraries(BRIDGE) for each in CONTROLLERS}
+        processes.admin_client()
+        yield processes
+
+
+def travel(release: str, way: Way, commit: str) -> Journey:
+    """Take a cluster of a release on its way, and return what the clients went through."""
+    began = time.monotonic()
+    with _cluster(release) as processes:
+        zookeeper = ZooKeeperStore(processes.zookeeper_hosts, CHROOT)
+        with running_load(processes) as load:
+            traveller = Traveller(processes, zookeeper, load)
+            traveller.to_bridge(release)
+            if way is Way.BACK_FROM_BRIDGE:
+                traveller.roll(f"{release} again", ZOOKEEPER, release)
+            else:
+                _through_migration(traveller, way)
+            impact = load.stop()
+        zookeeper.close()
+        return _journey(Journey(release, way, commit), traveller, impact, time.monotonic() - began)
+
+
+def _through_migration(traveller: Traveller, way: Way) -> None:
+    controllers = traveller.to_dual_write()
+    try:
+        traveller.roll("KRaft mode", KRAFT, brokers=BROKERS[:1])
+        traveller.load.tell(Moment.MIXED)
+        if way is Way.KRAFT:
+            traveller.roll("KRaft mode, the others", KRAFT, brokers=BROKERS[1:])
+            traveller.finalize()
+        else:
+            traveller.roll("KRaft mode, a second one", KRAFT, brokers=BROKERS[1:2])
+            traveller.back_to_zookeeper()
+    finally:
+        controllers.close()
+
+
+def _journey(begun: Journey, traveller: Traveller, impact: ClientImpact, seconds: float) -> Journey:
+    return Journey(
+        release=begun.release,
+        way=begun.way,
+        commit=begun.commit,
+        rolls=tuple(traveller.rolls),
+        seconds=round(seconds, 1),
+        acknowledged=impact.acked,
+        lost=impact.lost,
+        duplicates=impact.duplicates,
+        longest_stall_seconds=round(impact.longest_produce_stall_s, 1),
+        broken=tuple(impact.broken),
+        stray=traveller.stray(),
+        nameless=() if begun.way is Way.BACK_FROM_BRIDGE else traveller.nameless,
+    )
+
+
+def written(journey: Journey) -> str:
+    """Return a journey as it is kept."""
+    return json.dumps(journey.as_json(), indent=1, sort_keys=True) + "\n"
