@@ -33,6 +33,8 @@ class Chart:
     """What a user of the defaults has to set, and less memory and processor."""
     values_for: str
     """The chart in the names of the final manifest's files of values."""
+    further_build: str = ""
+    """Another image that the values name."""
     on_delete: Mapping[str, Any] = field(default_factory=dict)
     """Values with which Kubernetes restarts only those pods that the user deletes, where the upgrade changes the pod template."""
 
@@ -66,6 +68,12 @@ class Layout:
     def vendors_image(self) -> str:
         """Folder below ``VENDOR/images`` of the brokers' image, ``""`` if no vendor's image is needed."""
         return self.installed.build if isinstance(self.installed, Chart) else self.image
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The images that are built for it, without ``layout-`` before their names."""
+        further = self.installed.further_build if isinstance(self.installed, Chart) else ""
+        return tuple(name for name in (self.vendors_image, further) if name)
 
     @property
     def channel(self) -> str:
@@ -115,7 +123,7 @@ _BITNAMI: dict[str, Any] = {
         "bitnami-kafka",
         _BITNAMI_VALUES,
         "bitnami",
-        {"broker": {"updateStrategy": {"type": "OnDelete"}}},
+        on_delete={"broker": {"updateStrategy": {"type": "OnDelete"}}},
     ),
     "stateful_sets": {f"{RELEASE}-kafka-broker": 3},
     "headless": f"{RELEASE}-kafka-broker-headless",
@@ -132,6 +140,23 @@ _BITNAMI: dict[str, Any] = {
     },
     "listener": {"securityProtocol": "SSL", "generate": True, "secretName": CONTROLLERS_SECRET},
     "super_users": (),
+}
+_DISCOVERED: dict[str, Any] = {
+    "externalAccess": {
+        "enabled": True,
+        "autoDiscovery": {
+            "enabled": True,
+            "image": {"registry": "localhost", "repository": "kraftbridge-layout-kubectl", "tag": "1"},
+        },
+        "broker": {"service": {"type": "NodePort"}},
+    },
+    "rbac": {"create": True},
+}
+"""Each broker is reached from outside at a port of its own, which an init container asks the API server for."""
+_EXTERNAL_VALUES = {
+    **_BITNAMI_VALUES,
+    **_DISCOVERED,
+    "broker": {**_BITNAMI_VALUES["broker"], "automountServiceAccountToken": True},
 }
 _ENV = {"container": "kafka", "configStyle": "Env", "envPrefix": "KAFKA_CFG_", "clientConfigSecret": CLIENT_SECRET}
 _PROPERTIES = {
@@ -186,7 +211,12 @@ LAYOUTS = (
         name="confluent",
         title="cp-helm-charts `cp-kafka` with cp-kafka 7.9's entrypoint, defaults",
         installed=Chart(
-            CONFLUENT_IMAGE, "confluent", "cp-kafka", _CONFLUENT_VALUES, "cp-kafka", {"updateStrategy": "OnDelete"}
+            CONFLUENT_IMAGE,
+            "confluent",
+            "cp-kafka",
+            _CONFLUENT_VALUES,
+            "cp-kafka",
+            on_delete={"updateStrategy": "OnDelete"},
         ),
         stateful_sets={f"{RELEASE}-cp-kafka": 3},
         headless=f"{RELEASE}-cp-kafka-headless",
@@ -201,6 +231,19 @@ LAYOUTS = (
         title="Bitnami chart 31.5.0, defaults: SASL between brokers, SCRAM users created at each start",
         brokers=_PROPERTIES,
         **_BITNAMI,
+    ),
+    Layout(
+        name="bitnami-external",
+        title="Bitnami chart 31.5.0 with `externalAccess.autoDiscovery`: an init container asks the API server for each broker's node port",
+        brokers=_PROPERTIES,
+        **_BITNAMI
+        | {
+            "installed": replace(
+                _BITNAMI["installed"],
+                values=_EXTERNAL_VALUES,
+                further_build="kubectl",
+            )
+        },
     ),
     Layout(
         name="bitnami-env",

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -213,8 +214,8 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
     begin = time.monotonic()
     terminal.say(f"[bold]{layout.name}[/]: {layout.title}")
     try:
-        if build := layout.vendors_image:
-            terminal.step(f"{build}'s image", lambda: run(IMAGES, "--vendor", arguments.vendor, f"layout-{build}"))
+        for build in layout.images:
+            terminal.step(f"image {build}", partial(run, IMAGES, "--vendor", arguments.vendor, f"layout-{build}"))
         terminal.step("a clean place", lambda: _clean(kube, operator))
         kube.claim_namespace(NAMESPACE, "baseline")  # cp-kafka's chart sets no security context
         terminal.step("the operator", operator.install)

@@ -102,7 +102,7 @@ def catalog() -> dict[str, Image]:
             inputs=(HERE / "spark-operator",),
             context=lambda: HERE / "spark-operator",
             arguments={"SPARK": SPARK},
-            extra_contexts={"program": materials.spark_operator_program},
+            extra_contexts={"program": lambda: materials.cluster_program("spark-operator")},
             requires=("base", "spark"),
         ),
     ]
@@ -134,6 +134,17 @@ def vendors_images(vendor: Path) -> dict[str, Image]:
         )
         for name in ("bitnami", "confluent")
     ]
+    found.append(
+        Image(
+            name="layout-kubectl",
+            reference="localhost/kraftbridge-layout-kubectl:1",
+            dockerfile=HERE / "kubectl" / "Dockerfile",
+            inputs=(HERE / "kubectl",),
+            context=lambda: HERE / "kubectl",
+            extra_contexts={"program": lambda: materials.cluster_program("kubectl")},
+            requires=("base",),
+        )
+    )
     return {image.name: image for image in found}
 
 

@@ -159,14 +159,14 @@ def jmx_agent() -> Path:
     return made_once(CACHE / f"jmx-agent-{JMX_AGENT.rsplit(':', 1)[1]}", JMX_AGENT, make)
 
 
-def spark_operator_program() -> Path:
-    """Return a directory with the program spark-operator, and nothing else."""
-    source = CACHE / "bin" / "spark-operator"
+def cluster_program(name: str) -> Path:
+    """Return a directory with one of the programs that the cluster is built of, and nothing else."""
+    source = CACHE / "bin" / name
     subprocess.run([CLUSTER, "build"], check=True)
-    directory = CACHE / "spark-operator-program"
-    program = directory / "spark-operator"
+    directory = CACHE / f"{name}-program"
+    program = directory / name
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         directory.mkdir(exist_ok=True)
-        shutil.copy2(source, directory / "spark-operator.new")
-        (directory / "spark-operator.new").rename(program)
+        shutil.copy2(source, directory / f"{name}.new")
+        (directory / f"{name}.new").rename(program)
     return directory
