@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from e2e.harness.foreign import ForeignCluster, Style
-from e2e.harness.kube import MANIFESTS, REPOSITORY, current_kube
+from e2e.harness.kube import KAFKA_IMAGE, MANIFESTS, REPOSITORY, current_kube
 from e2e.harness.load import Load, client_impact
 from e2e.harness.sole_use import sole_use
 from rich.console import Console
 
 POD = "bare-migration"
-KAFKA_IMAGE = "localhost/kraftbridge-kafka:3.9.1"
 CLIENTS_IMAGE = "localhost/kraftbridge-clients:dev"
 # The operator's image brings the JMX exporter into the controllers' pods; here as there.
 EXPORTER_IMAGE = "localhost/kraftbridge-operator:dev"

@@ -40,6 +40,10 @@ ARTIFACTS = REPOSITORY / ".artifacts/demo"
 BLOCKED_TIMEOUT_S = 120
 KAFKA_SAYS = "Kafka, in the rehearsal"
 """In a finding that a broker of the rehearsal has made."""
+GIVE_UP = "giveUpFormerImage"
+"""Field of ``spec.rollback``."""
+FORMER_RELEASES = ("2.8.2", "3.4.1", "3.6.2")
+"""Those of `e2e/images/catalog.py`."""
 # Where the operator is killed by --chaos: in every phase in which it does something.
 CHAOS = tuple(c for c in Column if c not in (Column.PREFLIGHT, Column.COPY, Column.ROLLING_BACK))
 
@@ -166,7 +170,7 @@ class Story:
         striker = Striker(
             Strikes(self.cluster, self.operator, migration), planned_strikes(self.arguments), terminal.say
         )
-        asked = False
+        asked = given_up = False
         trapped = self.arguments.trap is not None
         blocked_since: float | None = None
         for view in migration.follow(self.arguments.within):
@@ -182,6 +186,9 @@ class Story:
                 if striker.plan:
                     raise BlockedError(f"the migration is complete, and these faults were never done: {striker.plan}")
                 return view
+            if GIVE_UP in view.message and not given_up:
+                given_up = True
+                self.give_up_former_image()
             if trapped and (finding := self.refusal(view)) is not None:
                 trapped = False
                 self.mend(view, finding)
@@ -198,6 +205,14 @@ class Story:
                 findings = "".join(f"\n  {finding}" for finding in view.blocking_findings)
                 raise BlockedError(f"blocked in phase {view.phase} for {BLOCKED_TIMEOUT_S} s: {view.blocked}{findings}")
         raise AssertionError("following ends with Completed or an exception")
+
+    def give_up_former_image(self) -> None:
+        """Give the word that the operator waits for before a broker runs the protocol of the new release."""
+        if not self.arguments.by_hand:
+            self.terminal.say(
+                "[bold]the operator waits for its user: the former release cannot come back after this.[/]"
+            )
+            self.terminal.say(f"[green]$ {self.migration.patch({'spec': {'rollback': {GIVE_UP: True}}})}[/]")
 
     def finalize(self) -> None:
         """Set the target KRaft, or leave that to the user of the demonstration."""
@@ -318,7 +333,7 @@ def clean(kube: Kube, operator: OperatorInstall, cluster: ForeignCluster) -> Non
     operator.uninstall()
 
 
-def bring_up(terminal: Terminal, *, operator_too: bool) -> Kube:
+def bring_up(terminal: Terminal, *, operator_too: bool, release: str = "") -> Kube:
     """Return the cluster to use. For the embedded cluster, start it, build the images and load them."""
     context = os.environ.get("KUBE_CONTEXT", "")
     if context.startswith(KIND_CONTEXT):
@@ -332,6 +347,8 @@ def bring_up(terminal: Terminal, *, operator_too: bool) -> Kube:
     terminal.step("the embedded Kubernetes", lambda: _show(CLUSTER, "up"))
     names = [] if operator_too else ["kafka", "clients", "spark-operator"]
     terminal.step("images", lambda: _show(IMAGES, *names))
+    if release:
+        terminal.step(f"image of Kafka {release}", lambda: _show(IMAGES, f"kafka-{release}"))
     return current_kube()
 
 
@@ -398,6 +415,13 @@ def parse() -> argparse.Namespace:
         choices=list(Security),
         help="SASL or issued certificates at the controllers' listener, or certificates or logins at every connection (Env style)",
     )
+    parser.add_argument(
+        "--from",
+        dest="release",
+        choices=FORMER_RELEASES,
+        default="",
+        help="the brokers run a former release of Kafka; the migration brings them to 3.9 first",
+    )
     parser.add_argument("--two-sets", action="store_true", help="the last broker has a StatefulSet of its own")
     parser.add_argument("--chaos", choices=("operator-restart",), help="delete the operator's pod once in every phase")
     parser.add_argument(
@@ -451,12 +475,17 @@ def main() -> int:
     kube = (
         current_kube()
         if arguments.clean
-        else bring_up(terminal, operator_too=not (arguments.installed or arguments.chart))
+        else bring_up(terminal, operator_too=not (arguments.installed or arguments.chart), release=arguments.release)
     )
     story = Story(
         kube,
         ForeignCluster(
-            kube, arguments.namespace, arguments.style, security=arguments.secured, split=arguments.two_sets
+            kube,
+            arguments.namespace,
+            arguments.style,
+            security=arguments.secured,
+            release=arguments.release,
+            split=arguments.two_sets,
         ),
         OperatorInstall(kube, arguments.namespace, ours=not arguments.installed, chart=arguments.chart),
         Migration(kube, arguments.namespace, MIGRATION),

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -9,10 +10,11 @@ from string import Template
 from typing import Any
 
 import yaml
-from e2e.harness.kube import DOMAIN, MANIFESTS, Kube, eventually
+from e2e.harness.kube import DOMAIN, KAFKA_IMAGE, MANIFESTS, Kube, eventually
 from e2e.harness.security import FILES, Authority, Data, Secured, Security, trust_controllers
 
 BROKERS = 3
+_PROTOCOL = re.compile("KAFKA_INTER_BROKER_PROTOCOL_VERSION|inter.broker.protocol.version")
 
 
 class Style(StrEnum):
@@ -20,6 +22,13 @@ class Style(StrEnum):
 
     ENV = "Env"
     PROPERTIES = "Properties"
+
+
+def of_release(manifest: str, release: str) -> str:
+    """Return the brokers' manifest with a former release of Kafka, whose own protocol version is in force."""
+    lines = manifest.replace(KAFKA_IMAGE, f"{KAFKA_IMAGE.partition(':')[0]}:{release}").splitlines()
+    kept = [line for line in lines if not _PROTOCOL.search(line)]
+    return "\n".join(kept) + "\n"
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,8 @@ class ForeignCluster:
     prefix: str = ""
     security: Security | None = None
     """How its connections are secured; None: everything is plain text."""
+    release: str = ""
+    """The former release of Kafka that the brokers run; empty for the one that a migration starts from."""
     split: bool = False
     """Whether the last broker has a StatefulSet of its own, as brokers of another rack or disk size often have."""
 
@@ -197,11 +208,18 @@ class ForeignCluster:
     def manifest(self, name: str) -> str:
         """Return a manifest as it is applied in this cluster."""
         text = Template((MANIFESTS / name).read_text()).safe_substitute(self.placeholders)
+        if self.release and name.startswith("kafka-"):
+            text = of_release(text, self.release)
         if self.secured:
             documents = list(yaml.safe_load_all(text))
             self.secured.change(name, documents)
             text = yaml.safe_dump_all(documents, sort_keys=False)
         return self._in_sets(text) if self.split and name.startswith("kafka-") else text
+
+    @property
+    def upgrade(self) -> dict[str, Any]:
+        """``spec.brokers.upgrade`` of the migration; empty where the brokers run the release that it starts from."""
+        return {"upgrade": {"image": KAFKA_IMAGE}} if self.release else {}
 
     def _in_sets(self, manifests: str) -> str:
         """Return the brokers' manifests with one StatefulSet for each of ours."""

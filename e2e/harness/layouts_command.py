@@ -14,11 +14,11 @@ from e2e.harness import plain_brokers
 from e2e.harness.bare import inventory_differences
 from e2e.harness.demo import Terminal
 from e2e.harness.foreign import ForeignCluster
-from e2e.harness.kube import DOMAIN, REPOSITORY, CommandFailedError, Kube, current_kube, eventually, run
+from e2e.harness.kube import DOMAIN, KAFKA_IMAGE, REPOSITORY, CommandFailedError, Kube, current_kube, eventually, run
 from e2e.harness.layouts import LAYOUTS, RELEASE, ZOOKEEPER, Chart, Layout
 from e2e.harness.layouts_page import AUTO, BACK, CHANNEL
 from e2e.harness.load import Load, client_impact, longest_stall_began, longest_stalls
-from e2e.harness.migration import KAFKA_IMAGE, VERIFIER_IMAGE, Migration, View
+from e2e.harness.migration import VERIFIER_IMAGE, Migration, View
 from e2e.harness.operator_install import IMAGES, OperatorInstall
 from e2e.harness.own_chart import REFUSED, pods, write_final_manifest
 from e2e.harness.sole_use import remove_with_migrations, sole_use

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from e2e.harness.foreign import ForeignCluster
-from e2e.harness.kube import Kube
+from e2e.harness.kube import KAFKA_IMAGE, Kube
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 GROUP, VERSION, PLURAL = "kraftbridge.dev", "v1alpha1", "kafkamigrations"
-KAFKA_IMAGE = "localhost/kraftbridge-kafka:3.9.1"
 VERIFIER_IMAGE = "localhost/kraftbridge-verifier:dev"
 POLL_S = 0.5
 REQUEST_TIMEOUT_S = 5
@@ -51,6 +50,7 @@ def manifest(
         "statefulSets": [{"name": name} for name in cluster.stateful_sets],
         "container": "kafka",
         "bootstrapServers": cluster.bootstrap,
+        **cluster.upgrade,
     }
     resource = {
         "apiVersion": f"{GROUP}/{VERSION}",

@@ -121,6 +121,29 @@ def catalog() -> dict[str, Image]:
     return {image.name: image for image in images}
 
 
+FORMER_RELEASES = ("2.8.2", "3.4.1", "3.6.2")
+"""Releases of Kafka from which the demonstration can start."""
+
+
+def former_images() -> dict[str, Image]:
+    """Return the images of former releases of Kafka; each is built only where somebody names it."""
+    folder = HERE / "kafka-former"
+    found = [
+        Image(
+            name=f"kafka-{release}",
+            reference=f"localhost/kraftbridge-kafka:{release}",
+            dockerfile=folder / "Dockerfile",
+            inputs=(folder, HERE / "kafka" / "pom.xml"),
+            context=lambda: folder,
+            arguments={"RELEASE": release, "KAFKA_IMAGE": KAFKA},
+            extra_contexts={"libs": lambda release=release: materials.kafka_jars(HERE / "kafka" / "pom.xml", release)},
+            requires=("base", "kafka"),
+        )
+        for release in FORMER_RELEASES
+    ]
+    return {image.name: image for image in found}
+
+
 def vendors_images(vendor: Path) -> dict[str, Image]:
     """Return the images of the layouts' brokers: vendors' entrypoints on the jars of our Kafka image, from a folder outside the repository."""
     found = [

@@ -122,9 +122,10 @@ def debian_root() -> Path:
     return made_once(CACHE / "debian-bookworm", "Debian 12 (debootstrap)", make)
 
 
-def kafka_jars(pom: Path) -> Path:
-    """Return a directory with the jars that the pom names and what they need."""
+def kafka_jars(pom: Path, release: str = "") -> Path:
+    """Return a directory with the jars that the pom names and what they need, of another release if one is named."""
     version = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
+    others = [f"-Dkafka.version={release}"] if release else []
 
     def make(directory: Path) -> None:
         run(
@@ -133,12 +134,14 @@ def kafka_jars(pom: Path) -> Path:
             "-B",
             "-f",
             pom,
+            *others,
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             f"-DoutputDirectory={directory}",
         )
 
-    return made_once(CACHE / f"kafka-jars-{version}", "Kafka's jars from Maven Central", make)
+    name = f"kafka-jars-{version}{release and '-'}{release}"
+    return made_once(CACHE / name, "Kafka's jars from Maven Central", make)
 
 
 def jmx_agent() -> Path:
