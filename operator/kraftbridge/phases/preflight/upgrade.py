@@ -76,8 +76,10 @@ def _protocol(broker: int, values: Mapping[str, BrokerSetting], release: Release
     protocol = "" if running is None else running.value or ""
     if release is not None and release < OLDEST:
         yield finding(Code.BROKERS_TOO_OLD, name, release=release)
+    elif not protocol:
+        yield finding(Code.INTER_BROKER_PROTOCOL_TOO_LOW, name, stated="the broker did not tell it")
     elif not has_topic_ids(protocol):
-        yield finding(Code.SECOND_ROLL_NEEDED, name, protocol=protocol or "that it does not tell")
+        yield finding(Code.SECOND_ROLL_NEEDED, name, protocol=protocol)
 
 
 def _settings(broker: int, values: Mapping[str, BrokerSetting]) -> Iterator[FindingStatus]:
