@@ -108,11 +108,11 @@ def run_preflight_phase(draft: Draft) -> Outcome:
         or _judge(draft)
         or _record_nodes(draft)
         or _ends_at(draft, Target.PREFLIGHT, "Preflight passed; set spec.target to QuorumReady or further to continue")
-        or _leave_preflight(draft)
+        or _conclude_preflight(draft)
     )
 
 
-def _leave_preflight(draft: Draft) -> Outcome:
+def _conclude_preflight(draft: Draft) -> Outcome:
     upgrading.record_images(draft)
     following = upgrading.follows_preflight(draft)
     if following is Phase.PROVISIONING_QUORUM:
@@ -272,7 +272,7 @@ def _record_findings(draft: Draft, found: tuple[FindingStatus, ...]) -> None:
 def run_upgrading_brokers_phase(draft: Draft) -> Outcome:
     """Restart the brokers with the image of ``spec.brokers.upgrade``, on ZooKeeper and with the protocol that ran."""
     return (
-        _upgrade_brokers(draft)
+        _roll_to_bridge(draft)
         or _ends_at(
             draft,
             Target.BRIDGE_RELEASE,
@@ -284,19 +284,19 @@ def run_upgrading_brokers_phase(draft: Draft) -> Outcome:
     )
 
 
-def _upgrade_brokers(draft: Draft) -> Wait | None:
+def _roll_to_bridge(draft: Draft) -> Wait | None:
     """Return None once every broker runs the image to which it is brought, or keeps its own."""
     if not upgrading.is_needed(draft.status):
         return None
     rolls.reassert_brokers(draft, BrokerMode.UPGRADED)
     return (
-        _prepare_upgrade(draft)
+        _record_before_upgrade(draft)
         or rolls.roll_brokers(draft, BrokerMode.UPGRADED)
         or _closed(draft, "", gates.cluster_blockers)
     )
 
 
-def _prepare_upgrade(draft: Draft) -> Wait | None:
+def _record_before_upgrade(draft: Draft) -> Wait | None:
     """Return None once what the brokers run, and what they would start from, is recorded."""
     if draft.status.templates:
         return None
