@@ -25,6 +25,7 @@ VALUES: dict[str, Any] = {
     "brokers": {"configStyle": "Env", "envPrefix": "KAFKA_CFG_"},
     "brokers.statefulSets": [{"name": "kafka"}, {"name": "kafka-more"}],
     "brokers.container": "kafka",
+    "brokers.upgrade": {"image": "apache/kafka:3.9.2"},
     "brokers.properties": {"volume": "config", "key": "server.properties"},
     "brokers.properties.volume": "config",
     "brokers.bootstrapServers": "kafka-0.kafka:9092",

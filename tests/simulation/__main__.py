@@ -28,6 +28,7 @@ SHOWN = 12
 COUNTERS = ("states", "transitions", "faults", "ends", "worlds")
 POSSIBLE = (
     *itertools.pairwise(FORWARD),
+    (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM),
     *((p, Phase.ROLLING_BACK) for p in FORWARD if p.reversible and p is not Phase.PREFLIGHT),
     (Phase.ROLLING_BACK, Phase.ROLLED_BACK),
     (Phase.ROLLED_BACK, Phase.PREFLIGHT),

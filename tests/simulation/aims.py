@@ -29,10 +29,15 @@ _NOT_FOLLOWED = "the operator reads no settings of the brokers (phases.needs)"
 _NOT_COMPARED = "the migration claims nothing of the objects, and records what is there"
 _GIVEN_BACK = "the brokers are their owner's again"
 _NOT_ROLLED = "the operator restarts no broker"
-_COPIED: Final = {phase: _NO_COPY for phase in Phase if not phase.row.changes_brokers} | {
+_BEFORE: Final = frozenset(phase for phase in Phase if not phase.row.changes_brokers) | {Phase.UPGRADING_BROKERS}
+_COPIED: Final = {phase: _NO_COPY for phase in Phase if phase in _BEFORE} | {
     phase: _NOT_READ for phase in Phase if Part.ZOOKEEPER not in phase.row.needs
 }
-_CONTROLLED: Final = {phase: _NO_CONTROLLERS for phase in Phase if phase.at_rest and phase.reversible}
+_CONTROLLED: Final = {
+    phase: _NO_CONTROLLERS
+    for phase in Phase
+    if phase is Phase.UPGRADING_BROKERS or (phase.at_rest and phase.reversible)
+}
 _RECORDED: Final = {phase: _NOT_RECORDED for phase in Phase if not phase.row.changes_brokers}
 _FOLLOWED: Final = {phase: _NOT_FOLLOWED for phase in Phase if not (phase.row.forward and phase.reversible)}
 _ROLLED: Final = {phase: _NOT_ROLLED for phase in Phase if phase.row.brokers is None or phase.at_rest}

@@ -17,6 +17,7 @@ from tests.simulation.copies import DryStarts
 from tests.simulation.endings import GRACE_SECONDS, Endings
 from tests.simulation.images import FORMER_IMAGE, Images
 from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
+from tests.simulation.leg import Leg
 from tests.simulation.paths import Walls
 from tests.simulation.settings import Settings
 from tests.simulation.starts import SlowStarts
@@ -264,6 +265,7 @@ class Cluster:
         self.dry_starts = DryStarts(Random(f"dry starts of {identity.uid}"), self.time)
         self.kafka = Kafka(self.time, random)
         self.templates = Templates(0)
+        self.leg = Leg(int(identity.uid.partition("-")[0], 16))
         self.uids = Uids(0)
         self.broker_sets = [Workload(name, nodes, owners=self.templates) for name, nodes in BROKER_SETS[:sets]]
         if sets == 1:
@@ -336,6 +338,8 @@ class Cluster:
             created_at=self.time.now,
         )
         workload.pods[node] = pod
+        if workload.of_brokers:
+            pod.image = self.leg.give_birth(pod.uid, node, workload.name, pod.configuration, pod.image)
         if at_once:
             self._start(workload, pod)
         else:
@@ -350,6 +354,7 @@ class Cluster:
                 self.kafka.unregistering.add(pod.node)
             mode = BrokerMode.of(pod.configuration)
             self.becoming.start(pod.node, mode)
+            self.leg.start(pod.uid, pod.node)
             self.slow_starts.begin(
                 pod.node, self.time.now, self.time.after, lambda: self.kafka.start_broker(pod.node, mode)
             )
@@ -367,6 +372,7 @@ class Cluster:
         pod.ready_since = None
         if workload.of_brokers:
             self.slow_starts.end(pod.node)
+            self.leg.stop(pod.node)
             self.kafka.stop_broker(pod.node)
         else:
             self.kafka.stop_controller(pod.node)
@@ -453,6 +459,7 @@ class Cluster:
                 brokers = self.broker_set(name)
                 if not brokers.originals:
                     return "its original state is not on record"
+                self.leg.configure(mode, status)
                 brokers.configuration, brokers.drift = f"{mode}-hash", False
                 self.change_template(brokers)
             case KeepCopy(run_id, secret):
@@ -466,6 +473,7 @@ class Cluster:
                 brokers = self.broker_set(name)
                 if not brokers.originals:
                     return "its original state is not on record"
+                self.leg.restore(name, status)
                 brokers.configuration, brokers.drift = "", False
                 self.change_template(brokers)
             case ReleaseStatefulSet(name):
@@ -773,7 +781,7 @@ class Cluster:
             registered_controllers=look(Part.REGISTERED_CONTROLLERS, self._registered_controllers),
             admission_policy=look(Part.ADMISSION_POLICY, lambda: True),
             features=self._features() if wanted & {Part.CONTROLLER_FEATURES, Part.NODE_FEATURES} else NOT_NEEDED,
-            survey=look(Part.SURVEY, self.settings.survey),
+            survey=look(Part.SURVEY, lambda: self.leg.survey(self.settings.survey())),
             dry_start=look(Part.DRY_START, lambda: self._dry_start(status, at)),
             runs_left=look(
                 Part.RUNS_LEFT, lambda: frozenset(r.run_id for r in status.retired_runs if self._is_left(r))
@@ -872,6 +880,7 @@ class Cluster:
         # What a broker runs with comes from its template.
         settings = f"{self.settings.shared} {self.settings.refused}"
         fine = replace(fine, fingerprint=f"{fine.fingerprint} {settings}")
+        fine = self.leg.found(status, fine, self.images.tag)
         return self.templates.found(fine) if self.channel is None else self.channel.found(status, fine)
 
     def _rehearsal(self, status: MigrationStatus) -> RehearsalState:
@@ -929,7 +938,7 @@ class Cluster:
             observed=self.time.now >= workload.observed_at,
             lock=workload.lock,
             container_found=True,
-            settings=SETTINGS,
+            settings=self.leg.template(SETTINGS),
             unreadable_settings=frozenset(),
             java_tool_options="",
             volumes=frozenset(),

@@ -130,7 +130,7 @@ class Kafka:
         self.stale.pop(node, None)
         self.views[node] = self._controller_for(mode)
         self.time.after(self.random.uniform(0.5, 5.0), lambda: self._caught_up(node, life))
-        if mode is not BrokerMode.ZOOKEEPER:
+        if mode.registers:
             self.time.after(self.random.uniform(0.3, 3.0), lambda: self._register(node, life))
         if mode is not BrokerMode.KRAFT and self.claim_epoch < 0 and self.zk_controller is None:
             self.time.after(0.1, self._elect_in_zookeeper)
@@ -366,7 +366,7 @@ class Kafka:
             self.time.after(1.0, lambda: self._caught_up(node, life))
             return
         # A ZooKeeper broker without the migration flag is no member of a cluster that the quorum controls.
-        if self.claim_epoch >= 0 and process.mode is BrokerMode.ZOOKEEPER:
+        if self.claim_epoch >= 0 and isinstance(process.mode, BrokerMode) and not process.mode.registers:
             self.time.after(1.0, lambda: self._caught_up(node, life))
             return
         if self.hears_nothing(node) or (self._leads_partitions() and self.fenced(node)):
@@ -390,7 +390,7 @@ class Kafka:
     def _elect_in_zookeeper(self) -> None:
         if self.claim_epoch >= 0 or self.zk_controller is not None:
             return
-        able = [i for i, p in self.brokers.items() if p.up and p.mode in (BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION)]
+        able = [i for i, p in self.brokers.items() if p.up and p.mode is not BrokerMode.KRAFT]
         if not able:
             return
         self.zk_controller = self.random.choice(able)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -16,7 +16,7 @@ from kraftbridge.models.observation import (
     Unobserved,
     ZooKeeperState,
 )
-from kraftbridge.models.phase import ControllerMode
+from kraftbridge.models.phase import BrokerMode, ControllerMode
 from kraftbridge.models.runs import RunKind
 from kraftbridge.models.status import DryStartRunStatus, FindingStatus, KeptCopy, LostQuorum, Operation
 from kraftbridge.models.survey import Survey
@@ -40,6 +40,7 @@ from kraftbridge.phases import (
     rollback,
     shared_settings,
     uids,
+    upgrading,
     verifying,
 )
 from kraftbridge.phases.draft import Draft, StepContext, Wait
@@ -246,6 +247,19 @@ def _all_paces_are_one(step: StepContext, _pace: converging.Pace, *pods: Any) ->
     return _LACK_OF_PODS(step, converging.Pace.ALL, *pods)
 
 
+def _the_newest_is_the_lowest(protocols: Iterable[str]) -> str:
+    """Bring brokers to 3.9 without a pin, beside those of the former release."""
+    return "3.9-IV0" if any(protocols) else ""
+
+
+def _a_lift_is_no_news(_draft: Draft, _mode: BrokerMode) -> None:
+    """Roll back to the former image although brokers have run 3.9's protocol."""
+
+
+def _nobody_asks_for_a_word(_step: StepContext) -> None:
+    """Give the former image up unasked."""
+
+
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
@@ -283,6 +297,9 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "crowding": (converging, "_lack_of_pods", _all_paces_are_one),
     "hasty": (expired, "_phase_hindrances", _any_phase_will_do),
     "unkept": (healing, "_archived", _nothing_is_kept),
+    "unpinned": (upgrading, "lowest", _the_newest_is_the_lowest),
+    "relapsing": (upgrading, "note_lift", _a_lift_is_no_news),
+    "wordless": (upgrading, "wait_for_word", _nobody_asks_for_a_word),
 }
 
 

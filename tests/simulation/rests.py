@@ -15,7 +15,13 @@ MOST_SECONDS: Final = 60.0
 """How long Ready may be True while a gate of the rest is closed."""
 LOOKS_EVERY_SECONDS: Final = 20.0
 """Longest pause between two looks. Time in which nobody looked (a jump, a dead operator) proves nothing."""
-_OURS: Final = (Phase.PROVISIONING_QUORUM, Phase.DUAL_WRITE, Phase.AWAITING_FINALIZATION, Phase.COMPLETED)
+_OURS: Final = (
+    Phase.UPGRADING_BROKERS,
+    Phase.PROVISIONING_QUORUM,
+    Phase.DUAL_WRITE,
+    Phase.AWAITING_FINALIZATION,
+    Phase.COMPLETED,
+)
 """Rests in which something of ours runs."""
 
 
@@ -54,7 +60,7 @@ def _closed(run: Run) -> str:
     """Return what of the world is not as the rest claims, ``""`` if all of it is."""
     kafka, phase = run.cluster.kafka, run.status.phase
     down = [i for i, controller in kafka.controllers.items() if not controller.up]
-    if down or kafka.active is None:
+    if phase is not Phase.UPGRADING_BROKERS and (down or kafka.active is None):
         return f"controllers {down} are down, and {kafka.active} is active"
     if phase is Phase.COMPLETED:
         return "" if kafka.in_sync else "no partition has a leader"

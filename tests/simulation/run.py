@@ -235,7 +235,9 @@ class Run:
             enabled=seed % 8 != NOT_REHEARSED, timeout_seconds=90, max_age_seconds=REHEARSAL_MAX_AGE_SECONDS
         )
         spec = self._spec_of(self.random.choice(TARGETS), sets).model_copy(update={"rehearsal": rehearsal})
-        self.spec = issuing(spec) if seed % 4 == ISSUED else spec
+        spec = issuing(spec) if seed % 4 == ISSUED else spec
+        self.leg = self.cluster.leg
+        self.spec = self.leg.spec(spec)
         if seed % 11 == OPEN_CHANNEL:
             self._leave_the_channel_open(Random(f"channel of {seed}"))
         self.cluster.becoming.refusing = seed % 8 == REFUSING
@@ -314,6 +316,7 @@ class Run:
                 self.certificates.happen(self)
                 self.walls.happen(self)
                 self.endings.happen(self)
+                self.leg.happen(self)
                 self._misfortune()
                 self._move_the_tag()
             self.step()
@@ -590,7 +593,7 @@ class Run:
         if self._happens("controllers_edited"):
             self._edit_controllers(random.choice(["one", "two", "three", "broken"]))
         if self._happens("retarget"):
-            self._edit(target=random.choice(list(Target)))
+            self._edit(target=random.choice([t for t in Target if t is not Target.BRIDGE_RELEASE or self.leg.on]))
         if not self.deleted and self._happens("deleted"):
             self.deleted = True
             self.identity = replace(self.identity, deleting=True)
@@ -643,6 +646,7 @@ class Run:
         self.certificates.lend_a_hand(self)
         self.walls.mend(self)
         self.endings.accept(self)
+        self.leg.say(self)
         if self.cluster.channel is not None:
             self.cluster.channel.mend(self.status)
         self._correct_settings()
@@ -743,6 +747,8 @@ class Run:
         self._check_channel(after)
         if words := self.settings.trouble_entering(self, after.phase) or self.walls.trouble_entering(self, after.phase):
             self._break(words)
+        if words := self.leg.trouble_entering(after.phase):
+            self._break(words)
         if self.spec.paused and after.phase is not Phase.ROLLING_BACK:
             self._break(f"{before.phase} was left for {after.phase} although paused")
         fresh = self._oldest(MAX_AGE_SECONDS)
@@ -756,12 +762,10 @@ class Run:
             read = self._passed_at(after, needs[after.phase], after.phase)
             if not any(now - at <= fresh for at in read):
                 self._break(f"{after.phase} entered without a fresh passed verdict")
-        if (
-            after.phase is Phase.PROVISIONING_QUORUM
-            and self.cluster.issued is not self.spec.controllers.listener.generate
-        ):
+        if before.phase is Phase.PREFLIGHT and self.cluster.issued is not self.spec.controllers.listener.generate:
             self._break("Preflight was left without the certificates that the operator issues")
-        if self.spec.rehearsal.enabled and after.phase in (Phase.PROVISIONING_QUORUM, Phase.TAKING_OVER):
+        first = before.phase is Phase.PREFLIGHT
+        if self.spec.rehearsal.enabled and (first or after.phase is Phase.TAKING_OVER):
             ended = [
                 r.ended_at
                 for r in self.cluster.rehearsals.values()
@@ -929,7 +933,8 @@ class Run:
     def _check_always(self) -> None:
         kafka = self.cluster.kafka
         self._forget_returned()
-        if words := self.stores.trouble(self) or self.rests.trouble(self) or self.cluster.dry_starts.broken:
+        known = self.stores.trouble(self) or self.rests.trouble(self) or self.cluster.dry_starts.broken
+        if words := known or self.leg.broken:
             self._break(words)
         if kafka.finalized_at is not None and not self.entered_finalizing:
             self._break("the quorum has finalized before anybody asked for it")
@@ -998,6 +1003,7 @@ class Run:
                     "blank volumes may be formatted" if allowed else "",
                     f"{', '.join(old)} does not run what spec.controllers says" if old else "",
                 ]
+        wrong.append(self.leg.trouble_at_rest(self.status.phase))
         if words := [w for w in wrong if w]:
             self._break(f"at rest in {self.status.phase}: {'; '.join(words)}")
 

@@ -144,6 +144,8 @@ class FakeKubernetes:
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._foreign: dict[tuple[str, str | None, str], set[str]] = {}
+        self._returned: dict[tuple[str, str | None, str], set[str]] = {}
+        """Variables that were written back as somebody else's, and that no apply has set since."""
         """Environment variables that were there before anything was applied: somebody else's."""
         self._applied: dict[tuple[tuple[str, str | None, str], str], Object] = {}
 
@@ -236,7 +238,10 @@ class FakeKubernetes:
                     for n in _env(_template(live), c["name"])
                 },
             )
-            _drop_unowned(merged, before, wanted, foreign)
+            returned = self._returned.setdefault(key, set())
+            for container in _template(wanted).get("spec", {}).get("containers", []):
+                returned -= _env(_template(wanted), container["name"]).keys()
+            _drop_unowned(merged, before, wanted, foreign, returned)
             self._applied[key, field_manager] = wanted
             self._store(key, merged)
         return copied(self.objects[key])
@@ -276,6 +281,8 @@ class FakeKubernetes:
     ) -> Object:
         key = (kind, namespace, name)
         with self._writing("strategic_patch", key):
+            containers = _template(dict(patch)).get("spec", {}).get("containers", [])
+            self._returned.setdefault(key, set()).update(e["name"] for c in containers for e in c.get("env", []))
             self._store(key, _merged(self._at_version(key, resource_version), _without_directives(patch)))
         return copied(self.objects[key])
 
@@ -553,7 +560,7 @@ def _json_merged(live: Any, patch: Mapping[str, Any]) -> Any:
     return result
 
 
-def _drop_unowned(merged: Object, before: Object, wanted: Object, foreign: set[str]) -> None:
+def _drop_unowned(merged: Object, before: Object, wanted: Object, foreign: set[str], returned: set[str]) -> None:
     """Remove what this manager applied before and no longer does; a value that it had forced on others' entries stays blank (measured)."""
     old, new = _template(before), _template(wanted)
     template = _template(merged)
@@ -566,7 +573,7 @@ def _drop_unowned(merged: Object, before: Object, wanted: Object, foreign: set[s
         left = []
         for entry in container.get("env", []):
             name = entry["name"]
-            if name not in ours or name in kept:
+            if name not in ours or name in kept or name in returned:
                 left.append(entry)
             elif name in foreign:
                 left.append({"name": name} if entry.get("value") == ours[name] else entry)
@@ -709,16 +716,29 @@ class FakeKafka:
     def visibility(self) -> Visibility:
         return Visibility(frozenset({"t"}), frozenset({"DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "ALTER"}))
 
+    def _protocols(self) -> dict[int, str]:
+        """Return the protocol that each broker runs, read from its pod: by default that of its image."""
+        found = {}
+        for pod in self.kubernetes.list("v1", "Pod", self.namespace, "app=kafka"):
+            container = pod["spec"]["containers"][0]
+            stated = {e["name"]: e.get("value", "") for e in container.get("env", [])}
+            default = f"{container['image'].rpartition(':')[2][:3]}-IV0"
+            ordinal = int(pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])
+            found[ordinal] = stated.get("KAFKA_INTER_BROKER_PROTOCOL_VERSION", default)
+        return found
+
     def broker_settings(self) -> dict[int, tuple[BrokerSetting, ...] | Unobserved]:
+        protocols = self._protocols()
         values = {
-            "inter.broker.protocol.version": "3.9",
             "listener.security.protocol.map": "INTERNAL:PLAINTEXT",
             "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
         }
         return {
             broker: tuple(
                 BrokerSetting(name, value, SettingSource.STATIC, sensitive=False, known=True)
-                for name, value in ({"broker.id": str(broker)} | values).items()
+                for name, value in (
+                    {"broker.id": str(broker), "inter.broker.protocol.version": protocols[broker]} | values
+                ).items()
             )
             for broker in self.broker_modes()
         }
@@ -903,6 +923,9 @@ class FaithfulDryStarts:
         """Stands for what the fingerprint is made from, besides the channel."""
         self.image = ""
         """The brokers' image, where the copies tell it: only then a rehearsal can start a broker."""
+        self.former = "kafka:2.8"
+        self.new_release = "3.9.2"
+        """What the image of ``spec.brokers.upgrade`` starts."""
         self._reports: dict[str, DryStartReport] = {}
 
     def fingerprint(self, migration: Migration) -> str:
@@ -944,8 +967,11 @@ class FaithfulDryStarts:
         present = described(spec.brokers)
         for ref in spec.brokers.stateful_sets:
             ordinals = [int(p.rpartition("-")[2]) for p in run.broker_ids if p.rpartition("-")[0] == ref.name]
-            for key in copies_of(ref.name, ordinals):
-                copies.append(self._outcome(key, run.broker_ids[key.pod], present))
+            upgrade = migration.status.broker_upgrade
+            upgrades = upgrade is not None and upgrade.needed
+            for key in copies_of(ref.name, ordinals, upgrades=upgrades):
+                copy = self._outcome(key, run.broker_ids[key.pod], present)
+                copies.append(self._upgraded(copy, spec) if upgrades else copy)
                 if present == self.reaching or key.mode is BrokerMode.ZOOKEEPER:
                     continue
                 trials += [
@@ -962,6 +988,17 @@ class FaithfulDryStarts:
         images = (ContainerImage("kafka", self.image, "sha256:1", self.image, "sha256:1"),) if self.image else ()
         start = KafkaStart(valid=True, settings={**settings, **reaches})
         return CopyOutcome(key, broker, start, overlay=overlay, images=images)
+
+    def _upgraded(self, copy: CopyOutcome, spec: MigrationSpec) -> CopyOutcome:
+        """Return a copy of a cluster that is brought to another release: with the former image in its present mode."""
+        asked = spec.brokers.upgrade
+        assert asked is not None
+        assert copy.start is not None
+        is_new = copy.key.mode is not BrokerMode.ZOOKEEPER
+        got = (asked.image, f"sha256:{asked.image}") if is_new else (self.former, f"sha256:{self.former}")
+        image = ContainerImage("kafka", self.former, f"sha256:{self.former}", *got)
+        start = replace(copy.start, kafka=self.new_release if is_new else "2.8.2")
+        return replace(copy, start=start, images=(image,))
 
 
 METADATA_LOG = Path(__file__).resolve().parents[1] / "data" / "metadata" / "dualwrite" / "c3000"

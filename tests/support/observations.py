@@ -53,8 +53,9 @@ from kraftbridge.models.phase import FORWARD, BrokerMode, ControllerMode, Phase,
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.runs import RunKind
-from kraftbridge.models.spec import ConfigStyle, MigrationSpec
+from kraftbridge.models.spec import ConfigStyle, MigrationSpec, UpgradeSpec
 from kraftbridge.models.status import (
+    BrokerUpgradeStatus,
     CanaryStatus,
     ChannelStatus,
     ControllersStatus,
@@ -69,6 +70,7 @@ from kraftbridge.models.status import (
     RehearsalStatus,
     RequiredVariable,
     SeenSecret,
+    TemplateStatus,
     VerificationStatus,
     Waiting,
     WaitKind,
@@ -143,6 +145,11 @@ def spec_document(**changes: Any) -> dict[str, Any]:
 @functools.lru_cache(maxsize=256)
 def _spec(target: Target, *, paused: bool) -> MigrationSpec:
     return MigrationSpec.model_validate(spec_document(target=str(target), paused=paused))
+
+
+UPGRADE = UpgradeSpec(image="registry/kafka:3.9.2")
+"""What brings the brokers to Kafka 3.9 in `upgrading`, and in phase UpgradingBrokers."""
+FORMER_PROTOCOL = "2.8-IV1"
 
 
 def spec(target: Target = Target.KRAFT, *, paused: bool = False, **changes: Any) -> MigrationSpec:
@@ -658,6 +665,10 @@ def _status(phase: Phase, **changes: Any) -> MigrationStatus:
     }
     if beyond_preflight:
         fields["kept_copy"] = kept_copy()
+    if phase is Phase.UPGRADING_BROKERS:
+        fields |= {"controllers": None, "quorum": None, "kept_copy": None}
+        fields |= {"broker_upgrade": BrokerUpgradeStatus(needed=True, protocol=FORMER_PROTOCOL)}
+        fields |= {"templates": (TemplateStatus(stateful_set=BROKER_SET, digest="looked-at"),)}
     if phase in GATE_RUN:
         fields["verifications"] = (gate_record(phase),)
         fields["verification_count"] = 1
@@ -688,6 +699,8 @@ def _observation(phase: Phase, **changes: Any) -> Observation:
     taken_over = position >= FORWARD.index(Phase.TAKING_OVER)
     on_kraft = position >= FORWARD.index(Phase.ROLLING_BROKERS)
     mode = BrokerMode.KRAFT if on_kraft else BrokerMode.MIGRATION if taken_over else None
+    if phase is Phase.UPGRADING_BROKERS:
+        mode = BrokerMode.UPGRADED
     state = (
         ZkMigrationState.POST_MIGRATION
         if finalized
@@ -724,13 +737,18 @@ def _observation(phase: Phase, **changes: Any) -> Observation:
         "paths": open_paths() if phase in (Phase.PROVISIONING_QUORUM, Phase.TAKING_OVER) else not_yet,
         "rehearsal": RehearsalState(REHEARSED) if phase in (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM) else not_yet,
     }
+    if phase is Phase.UPGRADING_BROKERS:
+        parts |= {"controllers": not_yet, "quorum": not_yet, "metrics": {}, "registered_controllers": not_yet}
     return Observation(**(parts | changes))
 
 
 @functools.lru_cache(maxsize=64)
 def open_gate(phase: Phase, target: Target = Target.KRAFT) -> Situation:
     """Return a situation of ``phase`` in which nothing keeps `decide` from entering the next one."""
-    return Situation(spec(target), _status(phase), _observation(phase))
+    wanted = spec(target)
+    if phase is Phase.UPGRADING_BROKERS:
+        wanted = wanted.model_copy(update={"brokers": wanted.brokers.model_copy(update={"upgrade": UPGRADE})})
+    return Situation(wanted, _status(phase), _observation(phase))
 
 
 def rolling(phase: Phase, done: int, **set_changes: Any) -> Situation:

@@ -26,6 +26,8 @@ from kraftbridge.constants import (
 )
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.protocol import BRIDGE
+from kraftbridge.models.protocol import SETTING as PROTOCOL
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.pods.credentials import AUTHORITIES, KEYSTORE
 
@@ -112,6 +114,19 @@ REMOVED_IN_KRAFT = ("zookeeper.metadata.migration.enable",)
 
 
 @dataclass(frozen=True, slots=True)
+class Upgrade:
+    """The release to which brokers are brought, and what they keep of the former one until they leave it."""
+
+    image: str
+    env: Mapping[str, str]
+    """Variables that the image needs."""
+    protocol: str
+    """``inter.broker.protocol.version`` that the brokers keep on ZooKeeper, as it runs."""
+    init_containers: tuple[str, ...] = ()
+    """Init containers that have the image of the Kafka container."""
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerFacts:
     """Inputs of an overlay: the user's original values."""
 
@@ -134,6 +149,8 @@ class BrokerFacts:
     files: MountedFiles | None = None
     """What the volume of the properties file mounts;
     None in ``Env`` style, and where an earlier release of the operator recorded the original state."""
+    upgrade: Upgrade | None = None
+    """None where the brokers keep their image."""
 
     @property
     def given(self) -> frozenset[str]:
@@ -159,16 +176,22 @@ def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
     facts
         The user's own settings and the quorum's coordinates.
     mode
-        ``MIGRATION`` or ``KRAFT``; ``ZOOKEEPER`` asks for nothing.
+        ``UPGRADED``, ``MIGRATION`` or ``KRAFT``; ``ZOOKEEPER`` asks for nothing.
 
     Notes
     -----
     KIP-866 and "ZooKeeper to KRaft Migration" of Kafka's operations manual: migration mode needs the flag,
     the voters and the controllers' listener name; a KRaft broker needs ``process.roles`` and must not have the flag.
     ``broker.id`` and ``zookeeper.connect`` may stay.
+
+    Until the last broker of the former release has gone, nobody may speak a newer protocol than the oldest one knows
+    (Kafka's manual, "Upgrading"): a leader of 2.8 refuses Fetch v17.
+    A KRaft broker ignores the protocol, and refuses one below 3.0 (``KafkaConfig``).
     """
     if mode is BrokerMode.ZOOKEEPER:
         return {}
+    if mode is BrokerMode.UPGRADED:
+        return {} if facts.upgrade is None else {PROTOCOL: facts.upgrade.protocol}
     protocol = spec.controllers.listener.security_protocol
     settings = {
         "controller.listener.names": CONTROLLER_LISTENER,
@@ -178,6 +201,8 @@ def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
         ),
     }
     settings |= spec.brokers.static_settings
+    if facts.upgrade is not None and (mode is BrokerMode.MIGRATION or spec.brokers.file is None):
+        settings[PROTOCOL] = str(BRIDGE)
     if facts.issued_secret:
         settings |= _ISSUED_SETTINGS
     if mode is BrokerMode.MIGRATION:
@@ -190,6 +215,17 @@ def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
     if facts.settings.get("authorizer.class.name", "").strip() == ACL_AUTHORIZER:
         settings["authorizer.class.name"] = STANDARD_AUTHORIZER
     return settings
+
+
+def overlaid_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> dict[str, str]:
+    """Return every setting that an overlay gives to Kafka: those of the mode and of the new image's variables."""
+    settings: dict[str, str] = {}
+    if facts.upgrade is not None and mode is not BrokerMode.ZOOKEEPER and spec.brokers.file is None:
+        named = (
+            (setting_of(variable, spec.brokers.env_prefix), value) for variable, value in facts.upgrade.env.items()
+        )
+        settings = {name: value for name, value in named if name is not None}
+    return settings | broker_settings(spec, facts, mode)
 
 
 def takes_issued_certificate(spec: MigrationSpec, names_of_settings: Collection[str]) -> bool:
@@ -226,6 +262,8 @@ def configuration(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> 
     ]
     if of_image := image_variables(spec, facts, mode):
         parts.append(of_image)
+    if facts.upgrade is not None:
+        parts.append([facts.upgrade.image, facts.upgrade.env, facts.upgrade.init_containers])
     return f"{mode}-{short_hash(parts)}"
 
 
@@ -264,6 +302,7 @@ def image_variables(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
 def environment(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> dict[str, str]:
     """Return the variables that the overlay sets in the Kafka container."""
     return {
+        **(facts.upgrade.env if facts.upgrade is not None and mode is not BrokerMode.ZOOKEEPER else {}),
         "JAVA_TOOL_OPTIONS": java_tool_options(facts.java_tool_options),
         **mode_variables(spec, facts, mode),
         **image_variables(spec, facts, mode),
@@ -279,6 +318,11 @@ def overlay(spec: MigrationSpec, facts: BrokerFacts, name: str, mode: BrokerMode
     order = [*own, *sorted(env.keys() - set(own))]
     container: dict[str, Any] = {"name": spec.brokers.container, "env": [{"name": k, "value": env[k]} for k in order]}
     pod: dict[str, Any] = {"containers": [container]}
+    if facts.upgrade is not None:
+        container["image"] = facts.upgrade.image
+        if facts.upgrade.init_containers:
+            image = facts.upgrade.image
+            pod["initContainers"] = [{"name": name, "image": image} for name in facts.upgrade.init_containers]
     properties_volume = _properties_volume(spec, facts, mode)
     volumes = [] if properties_volume is None else [properties_volume]
     if facts.issued_secret:

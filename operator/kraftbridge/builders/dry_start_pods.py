@@ -201,6 +201,11 @@ def overlaid(
     pod = changed["spec"]["template"]["spec"]
     (patch,) = wanted["spec"]["containers"]
     _set_variables(changed, patch["name"], {entry["name"]: entry["value"] for entry in patch["env"]})
+    overlays = (patch, *entries(wanted, "spec", "initContainers"))
+    images = {each["name"]: each["image"] for each in overlays if "image" in each}
+    for container in (*entries(pod, "containers"), *entries(pod, "initContainers")):
+        if container["name"] in images:
+            container["image"] = images[container["name"]]
     kafka = _containers_of(changed).get(patch["name"])
     if kafka is not None and "volumeMounts" in patch:
         mounts = [*entries(kafka, "volumeMounts"), *patch["volumeMounts"]]

@@ -32,6 +32,7 @@ from kraftbridge.constants import (
 from kraftbridge.models.mounted_files import FilesKind, mounted_object
 from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.protocol import SETTING as PROTOCOL
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import GuardedStatefulSet, ListenerCertificatesStatus, RequiredVariable
 from kraftbridge.outside.json_text import parsed_json
@@ -81,6 +82,7 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
     variables = mode_variables(spec, facts, BrokerMode.KRAFT)
     variables[protocol_map] = variables[protocol_map].partition(",")[0]
     variables.pop(overlaid_variable(FIRST_PASS_DELAY, spec.brokers.env_prefix, facts.given))
+    variables.pop(overlaid_variable(PROTOCOL, spec.brokers.env_prefix, facts.given), None)  # KRaft ignores it
     of_image = image_variables(spec, facts, BrokerMode.KRAFT)
     return GuardedStatefulSet(
         name=name,
@@ -294,7 +296,10 @@ def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, 
     variables = (
         environment(spec, facts, BrokerMode.KRAFT).items() - dict.fromkeys(facts.zookeeper_writers, "false").items()
     )
-    values = {"broker": broker, "extraEnvVars": [{"name": k, "value": v} for k, v in sorted(variables)]}
+    values: dict[str, Any] = {"broker": broker, "extraEnvVars": [{"name": k, "value": v} for k, v in sorted(variables)]}
+    if facts.upgrade is not None:
+        registry, repository, tag = _parts_of(facts.upgrade.image)
+        values = {"image": {"registry": registry, "repository": repository, **tag}, **values}
     if spec.brokers.file is None:
         return values
     # Only a release without ZooKeeper leaves out KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS,
@@ -309,11 +314,28 @@ def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, 
     }
 
 
+def _parts_of(image: str) -> tuple[str, str, dict[str, str]]:
+    """Return registry and repository of an image, and its tag or digest as the Bitnami chart takes them."""
+    name, _, digest = image.partition("@")
+    path, colon, tag = name.rpartition(":")
+    if not colon or "/" in tag:
+        path, tag = name, ""
+    first, slash, rest = path.partition("/")
+    is_host = bool(slash) and ("." in first or ":" in first or first == "localhost")
+    registry, repository = (first, rest) if is_host else ("docker.io", path)
+    return registry, repository, {"digest": digest} if digest else {"tag": tag or "latest"}
+
+
 def _confluent_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, Any]) -> dict[str, Any]:
     settings = broker_settings(spec, facts, BrokerMode.KRAFT)
     named = {variable_of(s, _CONFLUENT_PREFIX) for s in settings}
     others = {k: v for k, v in sorted(environment(spec, facts, BrokerMode.KRAFT).items()) if k not in named}
-    return {"podAnnotations": _pod_annotations(ours), "configurationOverrides": settings, "customEnv": others}
+    values = {"podAnnotations": _pod_annotations(ours), "configurationOverrides": settings, "customEnv": others}
+    if facts.upgrade is None:
+        return values
+    repository, _, tag = facts.upgrade.image.rpartition(":")
+    image = {"image": repository, "imageTag": tag} if repository and "/" not in tag else {"image": tag}
+    return {**image, **values}
 
 
 def _values(chart: str, values: Mapping[str, Any]) -> str:

@@ -28,6 +28,7 @@ from kraftbridge.models.dry_start import (
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles, mounted_object
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.protocol import SETTING as PROTOCOL
 from kraftbridge.models.spec import BrokersSpec, ConfigStyle, PropertiesSource
 from kraftbridge.models.status import ChannelStatus
 from kraftbridge.models.survey import BrokerSetting, SettingSource
@@ -38,15 +39,17 @@ _MOST_CHANNELS = 6
 OTHER_MODES = (BrokerMode.MIGRATION, BrokerMode.KRAFT)
 
 
-def copies_of(stateful_set: str, ordinals: Sequence[int]) -> tuple[CopyKey, ...]:
+def copies_of(stateful_set: str, ordinals: Sequence[int], *, upgrades: bool = False) -> tuple[CopyKey, ...]:
     """Return a StatefulSet's copies: every ordinal in its current mode, the first and the last in the other modes.
 
     The first and the last show settings that depend on the ordinal.
     The current mode of all of them shows that the copies are faithful.
+    Where the brokers are brought to another release, every ordinal shows what that release makes of its settings.
     """
     ordered = sorted(ordinals)
     ends = dict.fromkeys((*ordered[:1], *ordered[-1:]))
-    modes = (*product([BrokerMode.ZOOKEEPER], ordered), *product(OTHER_MODES, ends))
+    whole = (BrokerMode.ZOOKEEPER, BrokerMode.UPGRADED) if upgrades else (BrokerMode.ZOOKEEPER,)
+    modes = (*product(whole, ordered), *product(OTHER_MODES, ends))
     return tuple(CopyKey(stateful_set, ordinal, mode) for mode, ordinal in modes)
 
 
@@ -540,6 +543,8 @@ def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tupl
         for name in sorted(expected.keys() | given.keys(), key=by_weight)
         if not _agree(name, expected.get(name), given.get(name), changed)
     ]
+    if not _same_release(before, after):
+        return (*differences, *_changes("JAAS entry ", before.jaas_entries, after.jaas_entries))
     differences += _changes("system property ", _comparable(before, present), _comparable(after, changed))
     differences += _changes("JAAS entry ", before.jaas_entries, after.jaas_entries)
     return tuple(differences)
@@ -560,6 +565,14 @@ def _agree(name: str, expected: GivenSetting | None, given: GivenSetting | None,
     return expected is None and _implied(name, given, changed)
 
 
+def _same_release(before: KafkaStart, after: KafkaStart) -> bool:
+    """Return whether two copies start the same release of Kafka.
+
+    Scripts and options of another release's image differ, and are its publisher's matter.
+    """
+    return before.kafka.split(".")[:2] == after.kafka.split(".")[:2]
+
+
 def _changes(kind: str, before: Mapping[str, object], after: Mapping[str, object]) -> list[SettingDifference]:
     """Return the entries whose values differ, without the values."""
     return [
@@ -575,7 +588,8 @@ def _implied(name: str, given: GivenSetting, changed: CopyOutcome) -> bool:
     """Return whether a setting that an image adds in a mode changes nothing for its broker."""
     if name == _OFFERED_BY_CONTROLLERS:
         return True
-    return changed.key.mode is BrokerMode.KRAFT and name in _ID_SETTINGS and given.value == str(changed.broker_id)
+    shows_id = changed.key.mode is BrokerMode.KRAFT or PROTOCOL in changed.overlay
+    return shows_id and name in _ID_SETTINGS and given.value == str(changed.broker_id)
 
 
 def _comparable(start: KafkaStart, copy: CopyOutcome) -> dict[str, GivenSetting]:

@@ -41,12 +41,23 @@ def kraft_brokers(report: DryStartReport | None, container: str) -> tuple[Rehear
 
 def _brokers(copies: Mapping[CopyKey, CopyOutcome], container: str) -> Iterator[RehearsedSettings]:
     for key, present in sorted(copies.items(), key=lambda item: item[1].broker_id):
-        image = next((image.copy for image in present.images if image.container == container), "")
+        image = _image_in_kraft_mode(copies, present, container)
         if key.mode is not BrokerMode.ZOOKEEPER or key.channel or present.broker_id < 0 or not image:
             continue
         given = _in_kraft_mode(copies, present)
         if given is not None:
             yield _rehearsed(present, image, given)
+
+
+def _image_in_kraft_mode(copies: Mapping[CopyKey, CopyOutcome], present: CopyOutcome, container: str) -> str:
+    """Return the image that a broker runs in KRaft mode: a migration may bring it to another one."""
+    of_set = [
+        copy
+        for key, copy in sorted(copies.items(), key=lambda item: item[0].ordinal)
+        if (key.stateful_set, key.mode, key.channel) == (present.key.stateful_set, BrokerMode.KRAFT, "")
+    ]
+    images = (image.copy for copy in (*of_set, present) for image in copy.images if image.container == container)
+    return next(images, "")
 
 
 def _in_kraft_mode(copies: Mapping[CopyKey, CopyOutcome], present: CopyOutcome) -> Given | None:

@@ -39,6 +39,8 @@ class Overlaid:
     former_container: Mapping[str, Any]
     """The Kafka container as its owner wrote it."""
     former_volumes: Sequence[Mapping[str, Any]]
+    images: Collection[str] = ()
+    """Containers whose image the overlay sets; all of them had the Kafka container's."""
 
 
 def without_overlay(stateful_set: Mapping[str, Any], overlaid: Overlaid) -> Object:
@@ -48,6 +50,9 @@ def without_overlay(stateful_set: Mapping[str, Any], overlaid: Overlaid) -> Obje
     if isinstance(annotations, dict):
         annotations.pop(ANNOTATION_CONFIGURATION, None)
     pod = own["spec"]["template"]["spec"]
+    for container in (*entries(pod, "containers"), *entries(pod, "initContainers")):
+        if container["name"] in overlaid.images:
+            container["image"] = overlaid.former_container["image"]
     for container in entries(pod, "containers"):
         if container["name"] == overlaid.container:
             _restore_container(container, overlaid)

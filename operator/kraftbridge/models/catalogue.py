@@ -233,7 +233,8 @@ class Code(StrEnum):
         "ImageTooOld", _WARNING, _PREFLIGHT,
         ("The image {image} starts Kafka {release}, according to its name. "
          "A broker of that release cannot register at the metadata.version of the quorum"),
-        ("Roll the brokers to an image with Kafka 3.9 first, "
+        ("Name an image with Kafka 3.9 in spec.brokers.upgrade, and the migration brings the brokers to it. "
+         "Or roll the brokers to an image with Kafka 3.9 first, "
          "with inter.broker.protocol.version set to the version that runs now (docs/install.md, "
          "Bring the brokers to Kafka 3.9). Ignore this finding if the image contains 3.9 in spite of its name"),
     )
@@ -778,9 +779,61 @@ class Code(StrEnum):
     INTER_BROKER_PROTOCOL_TOO_LOW = (
         "InterBrokerProtocolTooLow", _BLOCKING, _PREFLIGHT,
         "The migration needs brokers with inter.broker.protocol.version 3.9: {stated}",
-        ("Two rolling restarts (docs/install.md, Bring the brokers to Kafka 3.9). "
+        ("From 2.8 on the migration does it: name an image with Kafka 3.9 in spec.brokers.upgrade. "
+         "By hand it takes two rolling restarts (docs/install.md, Bring the brokers to Kafka 3.9). "
          "First roll the brokers to Kafka 3.9, with inter.broker.protocol.version set to the version that runs now. "
          "When every broker runs 3.9, set 3.9 or remove the setting in a second one"),
+    )
+    BROKERS_TOO_OLD = (
+        "BrokersTooOld", _BLOCKING, _PREFLIGHT,
+        "The broker runs Kafka {release}. The way to Kafka 3.9 is known from Kafka 2.4 on",
+        ("Bring the brokers to a release from 2.8 on with the rolling upgrade of Kafka's manual, which ends with "
+         "inter.broker.protocol.version of that release"),
+    )
+    SECOND_ROLL_NEEDED = (
+        "SecondRollNeeded", _BLOCKING, _PREFLIGHT,
+        ("The broker runs inter.broker.protocol.version {protocol}. Below 2.8 no topic has an id, and Kafka's copy "
+         "needs one for each: the protocol must be lifted in a rolling restart of its own, which spec.brokers.upgrade "
+         "does not do"),
+        ("Lift it by hand before the migration (docs/install.md, Bring the brokers to Kafka 3.9). "
+         "First roll the brokers to Kafka 3.9, with inter.broker.protocol.version set to the version that runs now. "
+         "When every broker runs 3.9, set 3.9 in a second rolling restart"),
+    )
+    UPGRADE_IMAGE_NOT_BRIDGE = (
+        "UpgradeImageNotBridge", _BLOCKING, _PREFLIGHT,
+        "The image {image} of spec.brokers.upgrade starts Kafka {release}, and the migration needs 3.9",
+        "Name an image with Kafka 3.9 in spec.brokers.upgrade",
+    )
+    UPGRADE_NOT_PROVEN = (
+        "UpgradeNotProven", _BLOCKING, _PREFLIGHT,
+        "No copy of the brokers' pods shows what the image of spec.brokers.upgrade starts: {reason}",
+        ("Let the dry start run (docs/dry-start.md): nothing else judges a new image before the first broker restarts "
+         "with it"),
+    )
+    SETTING_REMOVED = (
+        "SettingRemoved", _BLOCKING, _PREFLIGHT,
+        "Kafka 3.9 does not know {setting}, which is set to {value}, and starts without it",
+        "In the brokers' configuration, before the migration: {instead}",
+    )
+    MESSAGE_FORMAT_ENDS = (
+        "MessageFormatEnds", _WARNING, _PREFLIGHT,
+        ("The broker writes records of format {format} (log.message.format.version). "
+         "With inter.broker.protocol.version 3.9 Kafka ignores the setting and writes format 2"),
+        ("Clients older than 0.11 read such records only where log.message.downconversion.enable is true. "
+         "Upgrade them first, or be sure that it is true"),
+    )
+    PROTOCOL_IN_FILE = (
+        "ProtocolInFile", _BLOCKING, _PREFLIGHT,
+        ("The properties file sets inter.broker.protocol.version={protocol}. After a rollback it would bring "
+         "that version back to brokers that have run 3.9"),
+        ("Remove the setting from the file if it is the default of the release that runs, and restart the brokers one "
+         "at a time. If it is lower, set the release's own default first"),
+    )
+    RELEASE_DEFAULTS_DIFFER = (
+        "ReleaseDefaultsDiffer", _INFORMATION, _PREFLIGHT,
+        ("Kafka 3.9 has settings that the brokers' release does not have, and their defaults change "
+         "what a broker does: {what}"),
+        "Nothing to do where that suits you. Otherwise set them in the brokers' configuration (docs/start.md)",
     )
     LISTENER_NAME_TAKEN = (
         "ListenerNameTaken", _BLOCKING, _PREFLIGHT,

@@ -191,6 +191,7 @@ _FIXED_FIELDS: Final = (
     "brokers.configStyle",
     "brokers.envPrefix",
     "brokers.properties",
+    "brokers.upgrade",
     "brokers.bootstrapServers",
     "controllers.replicas",
     "controllers.firstNodeId",
@@ -213,7 +214,7 @@ _HOW_TO_CHANGE: Final = (
 
 def fixed_field_rules() -> list[Schema]:
     """Return the rules that keep the identity of a migration from changing while it is under way."""
-    optional = {"brokers.properties", "controllers.passwordEncoderSecret"}
+    optional = {"brokers.properties", "brokers.upgrade", "controllers.passwordEncoderSecret"}
     open_phases = _cel_list(_OPEN)
     return [
         {

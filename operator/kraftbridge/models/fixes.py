@@ -39,6 +39,9 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
     **dict.fromkeys(
         (
             Code.ACCEPTED_CODE_UNKNOWN,
+            Code.UPGRADE_NOT_PROVEN,
+            Code.MESSAGE_FORMAT_ENDS,
+            Code.RELEASE_DEFAULTS_DIFFER,
             Code.CUSTOM_AUTHORIZER,
             Code.ANOTHER_MIGRATION,
             Code.LEFTOVERS_FOUND,
@@ -130,7 +133,10 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
     Code.SURVEY_UNKNOWN: Unrun.NODES,
     **dict.fromkeys(
         (
-            Code.IMAGE_TOO_OLD,
+            Code.BROKERS_TOO_OLD,
+            Code.SECOND_ROLL_NEEDED,
+            Code.SETTING_REMOVED,
+            Code.PROTOCOL_IN_FILE,
             Code.BROKER_IDENTITY_UNKNOWN,
             Code.SETTING_NOT_SERVED,
             Code.DRY_START_DIFFERS,

@@ -20,6 +20,7 @@ class Target(StrEnum):
     """Values of ``spec.target``: the point up to which the operator migrates."""
 
     PREFLIGHT = "Preflight"
+    BRIDGE_RELEASE = "BridgeRelease"
     QUORUM_READY = "QuorumReady"
     DUAL_WRITE = "DualWrite"
     KRAFT_BROKERS = "KRaftBrokers"
@@ -30,12 +31,14 @@ class Target(StrEnum):
 class Phase(StrEnum):
     """Where a migration stands.
 
-    Forward, each phase is entered through its gate: Preflight, ProvisioningQuorum, TakingOver, DualWrite,
-    RollingBrokers, AwaitingFinalization, Finalizing, Completed.
+    Forward, each phase is entered through its gate: Preflight, UpgradingBrokers, ProvisioningQuorum, TakingOver,
+    DualWrite, RollingBrokers, AwaitingFinalization, Finalizing, Completed.
+    UpgradingBrokers is left out where neither ``spec.brokers.upgrade`` nor the target asks for it.
     Any phase before Finalizing may go to RollingBack and on to RolledBack.
     """
 
     PREFLIGHT = "Preflight"
+    UPGRADING_BROKERS = "UpgradingBrokers"
     PROVISIONING_QUORUM = "ProvisioningQuorum"
     TAKING_OVER = "TakingOver"
     DUAL_WRITE = "DualWrite"
@@ -66,6 +69,8 @@ class BrokerMode(StrEnum):
     """How a broker is configured (KIP-866, "Broker configs")."""
 
     ZOOKEEPER = "ZooKeeper"
+    UPGRADED = "Upgraded"
+    """On ZooKeeper as before, with the image of ``spec.brokers.upgrade`` and the inter-broker protocol that ran."""
     MIGRATION = "Migration"
     """On ZooKeeper, with ``zookeeper.metadata.migration.enable`` and the quorum known."""
     KRAFT = "KRaft"
@@ -74,6 +79,11 @@ class BrokerMode(StrEnum):
     def of(cls, configuration: str) -> BrokerMode:
         """Return the mode that a configuration annotation (``Mode-hash``) names; without one it is ZooKeeper."""
         return _BROKER_MODES.get(configuration.partition("-")[0], cls.ZOOKEEPER)
+
+    @property
+    def registers(self) -> bool:
+        """Whether a broker registers with the KRaft quorum in this mode."""
+        return self in (BrokerMode.MIGRATION, BrokerMode.KRAFT)
 
 
 _BROKER_MODES: dict[str, BrokerMode] = {mode.value: mode for mode in BrokerMode}
@@ -244,6 +254,13 @@ PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
             reaches=Target.PREFLIGHT,
             at_rest=True,
             idle_seconds=15.0,
+        ),
+        Phase.UPGRADING_BROKERS: PhaseRow(
+            needs=_ALWAYS | _RESTARTS | _BECOMING | {Part.ZOOKEEPER, Part.SURVEY},
+            brokers=BrokerMode.UPGRADED,
+            reaches=Target.BRIDGE_RELEASE,
+            rests_on=(RestGate.CLUSTER,),
+            restarts_nodes=True,
         ),
         Phase.PROVISIONING_QUORUM: PhaseRow(
             needs=_ALWAYS

@@ -154,6 +154,17 @@ class PropertiesSource(Model):
     """Key of the properties file in the ConfigMap or Secret."""
 
 
+class UpgradeSpec(Model):
+    """The release to which the brokers are brought before the migration."""
+
+    image: Annotated[str, Field(min_length=1)]
+    """Image with Kafka 3.9 for the container that runs Kafka.
+    Init containers with the same image as that container get it, too."""
+    env: Annotated[dict[str, str], Field(max_length=100)] = {}
+    """Further environment variables that this image needs in the container that runs Kafka.
+    A variable that the migration sets itself cannot be changed here. No password belongs here."""
+
+
 class BrokersSpec(Model):
     """The brokers to migrate."""
 
@@ -184,6 +195,14 @@ class BrokersSpec(Model):
     and the verifier (security.protocol, sasl.*, ssl.*).
     If omitted, they connect without encryption and authentication."""
 
+    upgrade: UpgradeSpec | None = None
+    """Image with Kafka 3.9 for brokers that run an older release, from 2.8 on.
+
+    In phase ``UpgradingBrokers`` the brokers restart with it one at a time, still on ZooKeeper and
+    with the lowest ``inter.broker.protocol.version`` that runs.
+    The first restart in migration mode lifts it to 3.9 (``spec.rollback.giveUpFormerImage``).
+    If omitted, every broker must run Kafka 3.9 with ``inter.broker.protocol.version`` 3.9 already.
+    """
     static_settings: Annotated[dict[str, str], Field(max_length=100)] = {}
     """Settings that the operator adds to the brokers' own static ones, in migration mode and in KRaft mode.
 
@@ -480,6 +499,13 @@ class RollbackSpec(Model):
     """Whether to roll back although ZooKeeper lacks records of the metadata log. These records are then lost."""
     controller_volumes: ControllerVolumes = ControllerVolumes.KEEP
     """Whether the rollback keeps or removes the controllers' volumes."""
+    give_up_former_image: bool = False
+    """Whether brokers with the image of ``spec.brokers.upgrade`` may run ``inter.broker.protocol.version`` 3.9.
+
+    Without it the migration stops before the first broker restarts in migration mode.
+    Once one broker has run it, no broker can run the former image again:
+    a rollback then leaves every broker on ZooKeeper, with the new image and protocol 3.9.
+    """
 
 
 class StrategySpec(Model):

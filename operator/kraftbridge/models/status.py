@@ -263,6 +263,22 @@ class BrokerUndo(StatusModel):
     """When the broker was back in migration mode."""
 
 
+class BrokerUpgradeStatus(StatusModel):
+    """What preflight found for ``spec.brokers.upgrade``. Unset where spec does not ask for it."""
+
+    needed: bool
+    """Whether a broker runs ``inter.broker.protocol.version`` below 3.9.
+    If not, every broker runs Kafka 3.9 already, and the image stays as it is."""
+    protocol: str
+    """The lowest ``inter.broker.protocol.version`` that ran. The brokers keep it until they run migration mode."""
+    images: dict[str, str] = {}
+    """Digest of the new image by StatefulSet and container, ``name/container``, as the copies of the dry start got it.
+    A broker that comes back with another one stops the rolling restart."""
+    lifted_at: datetime | None = None
+    """Time from which a broker may run ``inter.broker.protocol.version`` 3.9.
+    From then on a rollback keeps the new image and 3.9."""
+
+
 class BrokersStatus(StatusModel):
     """Summary of the brokers."""
 
@@ -1348,6 +1364,7 @@ class MigrationStatus(StatusModel):
     broker_ids: dict[str, int] = {}
     """Broker ids by name of the pod, as ZooKeeper held them before the first change."""
     channel: ChannelStatus | None = None
+    broker_upgrade: BrokerUpgradeStatus | None = None
     broker_settings: dict[str, str] = {}
     """Settings that the controllers take over from the brokers, with the values of the running brokers.
     They are taken in preflight, and anew before each forward step."""
@@ -1433,6 +1450,12 @@ class MigrationStatus(StatusModel):
     """Set while a majority of the controllers has lost its volumes."""
     restoration: Restoration | None = None
     """The last restoration of the controllers from a kept copy."""
+
+    @property
+    def changes_brokers(self) -> bool:
+        """Whether StatefulSets of brokers may differ from what their owner wrote."""
+        upgraded = self.broker_upgrade is not None and self.broker_upgrade.needed
+        return self.phase.row.changes_brokers or (upgraded and self.phase is Phase.PROVISIONING_QUORUM)
 
     def has_changed(self, stateful_set: str) -> bool:
         """Return whether this attempt has overlaid the template of a StatefulSet."""

@@ -58,6 +58,7 @@ def intent(status: MigrationStatus) -> Intent:
         status.attempt,
         status.operation,
         status.broker_undo,
+        status.broker_upgrade,
         status.broker_record,
         status.rollback,
         status.changed_fields,

@@ -13,7 +13,7 @@ from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun, ReleaseRun
 from kraftbridge.models.dry_start import DryStartRun, DryStartStage, DryStartState, FenceProof
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.models.phase import Part
+from kraftbridge.models.phase import Part, Phase
 from kraftbridge.models.runs import DRY_START_STAGE_LIMIT as STAGE_LIMIT
 from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.spec import MigrationSpec
@@ -47,7 +47,8 @@ def is_awaited(status: MigrationStatus) -> bool:
     """Return whether the phase has copies started: once brokers restart, only for what somebody changed."""
     row = status.phase.row
     is_changed = any(template.change is not None for template in status.templates)
-    return Part.DRY_START in row.needs and (is_changed or not row.changes_brokers)
+    restarts = row.changes_brokers and (status.phase is not Phase.UPGRADING_BROKERS or bool(status.templates))
+    return Part.DRY_START in row.needs and (is_changed or not restarts)
 
 
 def running(step: StepContext) -> DryStartRunStatus | None:

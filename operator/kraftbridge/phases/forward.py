@@ -39,6 +39,7 @@ from kraftbridge.phases import (
     rehearsing,
     rests,
     shared_settings,
+    upgrading,
     verifying,
 )
 from kraftbridge.phases.draft import (
@@ -100,15 +101,23 @@ def _note(draft: Draft, kind: ConditionType, message: str) -> Wait | None:
 def run_preflight_phase(draft: Draft) -> Outcome:
     """Collect the findings and continue without a blocking one. This phase changes nothing."""
     draft.update(cluster_domain=draft.identity.cluster_domain)
+    upgrading.take_upgrade(draft)
     return (
         certificates.ensure_issued(draft)
         or _note_progress(draft, channel.take_channel(draft))
         or _judge(draft)
         or _record_nodes(draft)
         or _ends_at(draft, Target.PREFLIGHT, "Preflight passed; set spec.target to QuorumReady or further to continue")
-        or _record_controllers(draft)
-        or Enter(Phase.PROVISIONING_QUORUM)
+        or _conclude_preflight(draft)
     )
+
+
+def _conclude_preflight(draft: Draft) -> Outcome:
+    upgrading.record_images(draft)
+    following = upgrading.follows_preflight(draft)
+    if following is Phase.PROVISIONING_QUORUM:
+        _record_controllers(draft)
+    return Enter(following)
 
 
 def _note_progress(draft: Draft, waiting: Wait | None) -> Wait | None:
@@ -131,7 +140,8 @@ def _judge(draft: Draft) -> Wait | None:
     if dry_start.awaited(draft):
         return _note_progress(draft, Wait(dry_start.UNDER_WAY))
     return (
-        _record_settings(draft)
+        _note_progress(draft, upgrading.wait_until_known(draft))
+        or _record_settings(draft)
         or _note_progress(draft, rehearsing.ensure_rehearsal(draft, blocking=False, ages=not rests.is_here(draft)))
         or _prove_channel(draft)
         or _note_passed(draft, sum(finding.accepted for finding in findings))
@@ -256,6 +266,43 @@ def _record_findings(draft: Draft, found: tuple[FindingStatus, ...]) -> None:
     )
 
 
+# ------------------------------------------------------------------------------------------------- UpgradingBrokers
+
+
+def run_upgrading_brokers_phase(draft: Draft) -> Outcome:
+    """Restart the brokers with the image of ``spec.brokers.upgrade``, on ZooKeeper and with the protocol that ran."""
+    return (
+        _roll_to_bridge(draft)
+        or _ends_at(
+            draft,
+            Target.BRIDGE_RELEASE,
+            "Every broker runs Kafka 3.9; set spec.target to QuorumReady or further to continue",
+        )
+        or _closed(draft, "before the controllers are created: ", gates.cluster_blockers)
+        or _record_controllers(draft)
+        or Enter(Phase.PROVISIONING_QUORUM)
+    )
+
+
+def _roll_to_bridge(draft: Draft) -> Wait | None:
+    """Return None once every broker runs the image to which it is brought, or keeps its own."""
+    if not upgrading.is_needed(draft.status):
+        return None
+    rolls.reassert_brokers(draft, BrokerMode.UPGRADED)
+    return (
+        _record_before_upgrade(draft)
+        or rolls.roll_brokers(draft, BrokerMode.UPGRADED)
+        or _closed(draft, "", gates.cluster_blockers)
+    )
+
+
+def _record_before_upgrade(draft: Draft) -> Wait | None:
+    """Return None once what the brokers run, and what they would start from, is recorded."""
+    if draft.status.templates:
+        return None
+    return _ensure_channel_reaches(draft) or rolls.record_images(draft) or templates.record_templates(draft)
+
+
 # ----------------------------------------------------------------------------------------------- ProvisioningQuorum
 
 
@@ -265,7 +312,8 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
         # First: the controller whose restart is followed below may be the one that cannot start as configured.
         converging.reconcile_controllers(draft, Pace.ALL)
     return (
-        rolls.roll_changed_controllers(draft)
+        _keep_upgraded(draft)
+        or rolls.roll_changed_controllers(draft)
         or controllers.finish_controller_restart(draft, ControllerMode.MIGRATION)
         or _begin_verifying(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER)
         or _controllers_start(draft)
@@ -274,6 +322,7 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
         or _record_quorum(draft)
         or rests.ensure_verdict(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER)
         or _hold_at_quorum(draft)
+        or upgrading.wait_for_word(draft)
         # The rehearsal is about what the copies and the brokers show now.
         or _ensure_channel_reaches(draft)
         or shared_settings.wait_before_entering(draft)
@@ -284,6 +333,11 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
         or templates.record_templates(draft)
         or Enter(Phase.TAKING_OVER)
     )
+
+
+def _keep_upgraded(draft: Draft) -> Wait | None:
+    """Keep the templates of brokers that were brought to another image: one that starts by itself takes its own."""
+    return rolls.keep_configured(draft, BrokerMode.UPGRADED) if upgrading.is_needed(draft.status) else None
 
 
 def _controllers_start(step: StepContext) -> Wait | None:

@@ -144,7 +144,7 @@ def liveness_blockers(step: StepContext) -> Blockers:
     broker_ids = step.status.broker_ids
     modes = {broker_ids.get(pod.name, -1): BrokerMode.of(pod.configuration) for _, pod in brokers_of(step)}
     in_zookeeper = {broker_id for broker_id, mode in modes.items() if mode is not BrokerMode.KRAFT}
-    in_quorum = sum(mode is not BrokerMode.ZOOKEEPER for mode in modes.values())
+    in_quorum = sum(mode.registers for mode in modes.values())
     return [*_zookeeper_liveness(step, in_zookeeper), *_quorum_liveness(step, in_quorum)]
 
 

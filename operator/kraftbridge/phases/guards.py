@@ -28,7 +28,7 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus, WaitKind
-from kraftbridge.phases import belongings, expired, history, lost_quorum, originals, rollback
+from kraftbridge.phases import belongings, expired, history, lost_quorum, originals, rollback, upgrading
 from kraftbridge.phases.draft import SLOW, Draft, Identity, Migration, StepContext, Wait
 from kraftbridge.phases.nodes import converging, restarts, rolls
 
@@ -39,7 +39,7 @@ def enforce(draft: Draft) -> Wait | None:
     That is a lost channel, another holder, a controller without the migration flag, another ZooKeeper,
     or an unknown broker.
     """
-    if (waiting := _without_channel(draft)) is not None:
+    if (waiting := _without_channel(draft) or upgrading.missing_record(draft)) is not None:
         return waiting
     if draft.status.phase.at_rest and not _rolls_controllers(draft):
         _release_leases(draft)

@@ -11,10 +11,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from kraftbridge.models import newer
-from kraftbridge.models.conditions import ConditionType, Reason, condition, initial_conditions
+from kraftbridge.models.conditions import ConditionType, Reason, Status, condition, initial_conditions
 from kraftbridge.models.decision import Decision, EventReason, EventType
 from kraftbridge.models.observation import NOT_NEEDED, MigrationZnode, Observation, Unobserved, ZooKeeperState
-from kraftbridge.models.phase import FORWARD, LAST_PHASE, Phase, Target
+from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, Phase, Target
 from kraftbridge.models.status import MigrationStatus, PhaseRecord, Waiting, WaitKind
 from kraftbridge.outside.shell import command
 from kraftbridge.outside.visible import visible
@@ -36,6 +36,7 @@ from kraftbridge.phases import (
     rollback,
     shared_settings,
     uids,
+    upgrading,
     verifying,
 )
 from kraftbridge.phases.draft import (
@@ -58,6 +59,7 @@ from kraftbridge.phases.forward import (
     run_provisioning_quorum_phase,
     run_rolling_brokers_phase,
     run_taking_over_phase,
+    run_upgrading_brokers_phase,
 )
 from kraftbridge.phases.nodes import brokers, deadlines, restarts, sights, templates
 
@@ -167,6 +169,8 @@ def _run(draft: Draft, phase: Phase) -> Outcome:
     match phase:
         case Phase.PREFLIGHT:
             return run_preflight_phase(draft)
+        case Phase.UPGRADING_BROKERS:
+            return run_upgrading_brokers_phase(draft)
         case Phase.PROVISIONING_QUORUM:
             return run_provisioning_quorum_phase(draft)
         case Phase.TAKING_OVER:
@@ -290,6 +294,8 @@ def _closed_wait(step: StepContext) -> MigrationStatus:
 def _conclude(draft: Draft, waiting: Wait, *, before: MigrationStatus) -> None:
     """Set the fields that every step sets: brokers, conditions, message, progress."""
     mode = draft.status.phase.row.brokers
+    if mode is None and draft.status.changes_brokers:
+        mode = BrokerMode.UPGRADED
     if mode is not None:
         draft.update(brokers=brokers.brokers_in(draft, mode))
     elif draft.status.broker_ids:
@@ -343,42 +349,35 @@ def _set_quorum_ready(draft: Draft) -> None:
 
 
 def _set_rollback_possible(draft: Draft) -> None:
-    phase, zookeeper = draft.status.phase, draft.observation.zookeeper
-    kind = ConditionType.ROLLBACK_POSSIBLE
-    if not phase.reversible:
-        draft.set_condition(
-            kind, "False", Reason.FINALIZED, "The migration is being or has been finalized and cannot be rolled back"
+    decided = upgrading.explained(draft, _rollback_possible(draft))
+    draft.set_condition(ConditionType.ROLLBACK_POSSIBLE, *decided)
+
+
+def _rollback_possible(step: StepContext) -> tuple[Status, Reason, str]:
+    """Return status, reason and message of the condition."""
+    zookeeper = step.observation.zookeeper
+    if not step.status.phase.reversible:
+        return "False", Reason.FINALIZED, "The migration is being or has been finalized and cannot be rolled back"
+    if (refused := uids.possible(step)) is not None:
+        return refused
+    if not step.status.changes_brokers:
+        return "True", Reason.NOTHING_CHANGED, "No broker was changed; a ZooKeeper-mode broker is controller"
+    if (decided := originals.possible(step) or history.possible(step) or lost_quorum.possible(step)) is not None:
+        return decided
+    if not isinstance(zookeeper, ZooKeeperState):
+        return "Unknown", Reason.UNKNOWN, str(zookeeper)
+    if not isinstance(zookeeper.migration, MigrationZnode) or zookeeper.migration.kraft_metadata_offset < 0:
+        message = (
+            "ZooKeeper has all metadata: a ZooKeeper-mode broker is controller, or the KRaft controller still copies"
         )
-        return
-    if (refused := uids.possible(draft)) is not None:
-        draft.set_condition(kind, *refused)
-        return
-    if not phase.row.changes_brokers:
-        draft.set_condition(
-            kind, "True", Reason.NOTHING_CHANGED, "No broker was changed; a ZooKeeper-mode broker is controller"
-        )
-        return
-    if (decided := originals.possible(draft) or history.possible(draft) or lost_quorum.possible(draft)) is not None:
-        draft.set_condition(kind, *decided)
-    elif not isinstance(zookeeper, ZooKeeperState):
-        draft.set_condition(kind, "Unknown", Reason.UNKNOWN, str(zookeeper))
-    elif not isinstance(zookeeper.migration, MigrationZnode) or zookeeper.migration.kraft_metadata_offset < 0:
-        draft.set_condition(
-            kind,
-            "True",
-            Reason.NOTHING_CHANGED,
-            "ZooKeeper has all metadata: a ZooKeeper-mode broker is controller, or the KRaft controller still copies",
-        )
-    elif gates.mirrors(draft):
-        draft.set_condition(kind, "True", Reason.MIRRORED, "ZooKeeper mirrors the metadata log")
-    else:
-        draft.set_condition(
-            kind,
-            "False",
-            Reason.NOT_MIRRORED,
-            f"The offset in /migration stays at {zookeeper.migration.kraft_metadata_offset}: "
-            "ZooKeeper does not mirror the metadata log",
-        )
+        return "True", Reason.NOTHING_CHANGED, message
+    if gates.mirrors(step):
+        return "True", Reason.MIRRORED, "ZooKeeper mirrors the metadata log"
+    message = (
+        f"The offset in /migration stays at {zookeeper.migration.kraft_metadata_offset}: "
+        "ZooKeeper does not mirror the metadata log"
+    )
+    return "False", Reason.NOT_MIRRORED, message
 
 
 def _set_milestones(draft: Draft) -> None:

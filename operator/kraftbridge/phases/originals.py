@@ -20,7 +20,7 @@ from kraftbridge.phases.observed import read_sets
 
 def _own_sets(step: StepContext) -> tuple[StatefulSetState, ...]:
     """Return the StatefulSets that this attempt may have overlaid, none unless all were read."""
-    return read_sets(step) if step.status.phase.row.changes_brokers else ()
+    return read_sets(step) if step.status.changes_brokers else ()
 
 
 def track(draft: Draft) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 from kraftbridge.models.conditions import ConditionType, Reason, Status
 from kraftbridge.models.issued import IssuedListener, IssuedSecret, PresentedCertificate
 from kraftbridge.models.observation import NOT_NEEDED, ControllersWorkload, PodState, Unobserved
-from kraftbridge.models.phase import BrokerMode, Phase
+from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import HeldCertificate, ListenerCertificatesStatus, PresentedStatus, first
 from kraftbridge.phases import observed
 from kraftbridge.phases.draft import Draft, StepContext, Wait
@@ -138,7 +138,7 @@ def _held(step: StepContext, secret: IssuedSecret, held: tuple[HeldCertificate, 
 def _brokers_with_listener(step: StepContext) -> list[PodState] | None:
     """Return the pods of the brokers that connect to the controllers, None while they are not known."""
     phase = step.status.phase
-    if phase.row.brokers in (None, BrokerMode.ZOOKEEPER):
+    if phase.row.brokers is None or not phase.row.brokers.registers:
         return []
     if isinstance(step.stateful_sets(), Unobserved):
         return None

@@ -42,7 +42,7 @@ def is_here(step: StepContext) -> bool:
 
 def gates_at(status: MigrationStatus) -> tuple[Gate, ...]:
     """Return the gates that hold at the rest in a phase; none where nothing of ours runs."""
-    if belongings.wanted(status.phase, status) is None:
+    if belongings.wanted(status.phase, status) is None and status.phase is not Phase.UPGRADING_BROKERS:
         return ()
     row = status.phase.row
     mirror = (gates.dual_write_blockers,) if row.mirrors else ()

@@ -761,6 +761,7 @@ def run_rolled_back_phase(draft: Draft) -> Outcome:
         restoration=None,
         quorum_restart=None,
         killed_broker=None,
+        broker_upgrade=None,
     )
     for kind in _MILESTONES:
         draft.set_condition(kind, "False", Reason.NOT_STARTED, "Not reached in this attempt yet")

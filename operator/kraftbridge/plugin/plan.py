@@ -13,7 +13,7 @@ import yaml
 from kraftbridge.builders import broker_overlays as brokers
 from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, DEFAULT_CLUSTER_DOMAIN
-from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.objects import entries
 from kraftbridge.models.redaction import Redactor
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
 from kraftbridge.models.status import ChannelStatus, MigrationStatus, with_channel
@@ -22,6 +22,7 @@ from kraftbridge.plugin.redaction import without_unknown_settings
 from kraftbridge.plugin.session import PluginError, ReadMigration
 from kraftbridge.services.dry_start_inputs import channels_of
 from kraftbridge.services.facts import Facts
+from kraftbridge.services.original_state import OriginalState, modes_of
 from kraftbridge.storage.ports import KubernetesPort
 
 Object = dict[str, Any]
@@ -68,11 +69,11 @@ def plan(kubernetes: KubernetesPort, migration: ReadMigration, redactor: Redacto
         broker_facts = facts.brokers(planned, original)
         if not broker_facts.cluster_id:
             broker_facts = replace(broker_facts, cluster_id=CLUSTER_ID_OPEN)
-        own = {**stateful_set, "spec": _with_original(stateful_set["spec"], original.container, original.volumes)}
+        own = {**stateful_set, "spec": _with_original(stateful_set["spec"], original)}
         before = _template(own, redactor)
         before_file = without_unknown_settings(original.properties_text, redactor)
         last = "yours"
-        for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT):
+        for mode in modes_of(broker_facts):
             overlay = brokers.overlay(spec, broker_facts, reference.name, mode)
             # Each mode's overlay applies to the user's own template: entries of the earlier mode disappear.
             after = _template(with_overlay(own, overlay), redactor)
@@ -122,6 +123,11 @@ def with_overlay(stateful_set: Mapping[str, Any], overlay: Mapping[str, Any]) ->
     for container in added["spec"]["containers"]:
         own = containers[container["name"]]
         own["env"] = _merged_by_name(own.get("env", []), container.get("env", []))
+        if "image" in container:
+            own["image"] = container["image"]
+    starters = {starter["name"]: starter for starter in entries(pod, "initContainers")}
+    for starter in entries(added, "spec", "initContainers"):
+        starters[starter["name"]]["image"] = starter["image"]
     if "volumes" in added["spec"]:
         pod["volumes"] = brokers.with_volumes(pod.get("volumes", []), added["spec"]["volumes"])
     return result
@@ -140,15 +146,17 @@ def _merged_by_name(own: list[Object], wanted: list[Object]) -> list[Object]:
     return list(merged.values())
 
 
-def _with_original(
-    spec: Mapping[str, Any], container: Mapping[str, Any], volumes: tuple[Mapping[str, Any], ...]
-) -> Object:
-    """Return a StatefulSet's spec with the user's own environment and volumes, which an overlay may have replaced."""
+def _with_original(spec: Mapping[str, Any], original: OriginalState) -> Object:
+    """Return a StatefulSet's spec with the user's own image, environment and volumes, which an overlay may replace."""
+    container, volumes = original.container, original.volumes
     result = deepcopy(dict(spec))
     pod = result["template"]["spec"]
     for own in pod["containers"]:
         if own["name"] == container["name"]:
             own["env"] = list(map(dict, container.get("env", [])))
+    for own in (*pod["containers"], *entries(pod, "initContainers")):
+        if own["name"] in (container["name"], *original.init_containers) and container.get("image"):
+            own["image"] = container["image"]
     if volumes:
         pod["volumes"] = list(map(dict, volumes))
     annotations = result["template"].get("metadata", {}).get("annotations", {})

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from kraftbridge.builders import dry_start_pods as builder
-from kraftbridge.builders.broker_overlays import INHERITED_OPTIONS, broker_settings, configuration
+from kraftbridge.builders.broker_overlays import INHERITED_OPTIONS, configuration, overlaid_settings
 from kraftbridge.builders.dry_start_pods import CopyFacts
 from kraftbridge.config import Settings
 from kraftbridge.copies import dry_start
@@ -28,6 +28,7 @@ from kraftbridge.services.copy_outcomes import statuses
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.listener import CannotBeTriedError, listener_of_controllers
 from kraftbridge.services.observe import workloads
+from kraftbridge.services.original_state import modes_of
 from kraftbridge.storage.ports import Object, ReadPort
 
 _POD: Final = ("v1", "Pod")
@@ -135,7 +136,7 @@ class InputReader:
         if original is not None:
             # The status has no cluster id before preflight passes; an id that becomes known changes no template.
             facts = replace(self._facts.brokers(migration, original), cluster_id="")
-            overlays = [configuration(migration.spec, facts, mode) for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT)]
+            overlays = [configuration(migration.spec, facts, mode) for mode in modes_of(facts)]
         name = stateful_set["metadata"]["name"]
         service = stateful_set["spec"].get("serviceName")
         # Charts put checksums of what a template refers to into annotations, and injectors of sidecars read both.
@@ -173,7 +174,8 @@ class InputReader:
                     f"StatefulSet {name}", f"it has no container {spec.brokers.container}, or it carries an overlay"
                 )
             brokers = self._facts.brokers(migration, original)
-            for key in dry_start.copies_of(name, sorted(source.pods)):
+            upgrades = brokers.upgrade is not None
+            for key in dry_start.copies_of(name, sorted(source.pods), upgrades=upgrades):
                 if shows_ids and key.mode is not BrokerMode.ZOOKEEPER:
                     continue
                 changed, files = builder.overlaid(spec, brokers, migration.identity.name, source.stateful_set, key.mode)
@@ -192,7 +194,7 @@ class InputReader:
                     mounted=brokers.files,
                     inherits_options=brokers.java_tool_options.startswith(INHERITED_OPTIONS),
                 )
-                copies.append((copy, broker_settings(spec, brokers, key.mode)))
+                copies.append((copy, overlaid_settings(spec, brokers, key.mode)))
         return copies
 
     def answers(self, identity: Identity, sources: Sequence[_Source]) -> tuple[Object, ...]:
@@ -247,7 +249,7 @@ class InputReader:
                     changed, files = builder.overlaid(other, facts, identity.name, stateful_set, mode)
                     key = replace(present_copy.key, mode=mode, channel=dry_start.described(brokers))
                     copy = replace(present_copy, key=key, stateful_set=changed, files=files, mounted=facts.files)
-                    trials.append((copy, broker_settings(other, facts, mode)))
+                    trials.append((copy, overlaid_settings(other, facts, mode)))
         return trials
 
     def closed(self, identity: Identity, spec: MigrationSpec, sources: Sequence[_Source]) -> tuple[str, ...]:

@@ -138,6 +138,17 @@ class Facts:
         kept = self.kept(identity, status, name)
         return None if kept is None else kept.original
 
+    def restored(self, migration: Migration, name: str) -> OriginalState | None:
+        """Return what a rollback would restore; None if no state is recorded, or it is lost.
+
+        Raises
+        ------
+        ObservationError
+            A Secret cannot be read.
+        """
+        recorded = self.recorded(migration.identity, migration.status, name)
+        return None if recorded is None else original_state.restored_state(migration.spec, migration.status, recorded)
+
     def original(self, migration: Migration, stateful_set: Mapping[str, Any]) -> OriginalState | None:
         """Return the user's own state of a StatefulSet: the recorded state, or the current state if none is recorded.
 
@@ -149,7 +160,7 @@ class Facts:
         """
         identity = migration.identity
         spec = migration.spec
-        recorded = self.recorded(identity, migration.status, stateful_set["metadata"]["name"])
+        recorded = self.restored(migration, stateful_set["metadata"]["name"])
         if recorded is not None:
             return recorded
         files = original_state.mounted_files(self.kubernetes, identity.namespace, spec, stateful_set)
@@ -172,7 +183,7 @@ class Facts:
         spec = migration.spec
         annotations = section(stateful_set, "spec", "template", "metadata", "annotations")
         mode = BrokerMode.of(annotations.get(ANNOTATION_CONFIGURATION, ""))
-        recorded = self.recorded(migration.identity, migration.status, stateful_set["metadata"]["name"])
+        recorded = self.restored(migration, stateful_set["metadata"]["name"])
         if recorded is None:
             return None if original_state.overlay_of(stateful_set) else stateful_set
         if mode is BrokerMode.ZOOKEEPER:
@@ -186,6 +197,7 @@ class Facts:
             mount=ISSUED_DIRECTORY if facts.issued_secret else "",
             former_container=recorded.container,
             former_volumes=recorded.volumes,
+            images=(spec.brokers.container, *recorded.init_containers) if facts.upgrade is not None else (),
         )
         return without_overlay(stateful_set, overlaid)
 
@@ -232,6 +244,7 @@ class Facts:
             zookeeper_writers=writes_to_zookeeper(original.environment.values),
             issued_secret=names.issued_brokers_secret(identity.name, identity.uid) if issued else "",
             files=original.files,
+            upgrade=original_state.upgrade_of(migration.spec, migration.status, original),
         )
 
     def controllers(self, migration: Migration) -> ControllersFacts:

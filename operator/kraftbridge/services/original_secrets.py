@@ -155,6 +155,7 @@ def _encode(identity: Identity, status: MigrationStatus, stateful_set: str, orig
         "propertiesText": original.properties_text,
         "files": original.files and asdict(original.files),
         "environment": asdict(original.environment),
+        "initContainers": original.init_containers,
     }
     return json.dumps(raw, default=_encoded).encode()
 
@@ -185,6 +186,7 @@ def _decode(raw: Mapping[str, Any]) -> OriginalState:
         raw["propertiesText"],
         files,
         _decode_environment(raw["environment"]),
+        tuple(raw.get("initContainers", ())),
     )
 
 

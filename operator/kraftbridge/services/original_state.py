@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from kraftbridge.builders.broker_overlays import (
     INHERITED_OPTIONS,
     ISSUED_VOLUME,
     BrokerFacts,
+    Upgrade,
     environment,
     overlaid_variable,
     parse_properties,
@@ -26,8 +27,10 @@ from kraftbridge.constants import ANNOTATION_CONFIGURATION, FIELD_MANAGER, OVERL
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles, mounted_object
 from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.protocol import BRIDGE
+from kraftbridge.models.protocol import SETTING as PROTOCOL
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import UPDATE_STRATEGY, ChangedField
+from kraftbridge.models.status import UPDATE_STRATEGY, ChangedField, MigrationStatus
 from kraftbridge.services import ownership
 from kraftbridge.services.observe.workloads import container_of, environment_of
 from kraftbridge.storage.ports import ReadPort
@@ -46,6 +49,8 @@ class OriginalState:
     """What the volume of the properties file mounted."""
     environment: ContainerEnvironment = field(default_factory=ContainerEnvironment)
     """Variables of the Kafka container with the values behind their references."""
+    init_containers: tuple[str, ...] = ()
+    """Init containers that have the image of the Kafka container."""
 
     @property
     def java_tool_options(self) -> str:
@@ -62,6 +67,38 @@ class OriginalState:
     def overrides(self) -> Mapping[str, str]:
         """Settings that ``--override`` gives."""
         return overrides_of(self.container)
+
+
+def upgrade_of(spec: MigrationSpec, status: MigrationStatus, original: OriginalState) -> Upgrade | None:
+    """Return what brings brokers to the release that spec asks for, None where they keep their image."""
+    asked = spec.brokers.upgrade
+    found = status.broker_upgrade
+    if asked is None or found is None or not found.needed:
+        return None
+    return Upgrade(asked.image, asked.env, found.protocol, original.init_containers)
+
+
+def restored_state(spec: MigrationSpec, status: MigrationStatus, original: OriginalState) -> OriginalState:
+    """Return what a rollback restores: the user's own state, once a broker may have run 3.9's protocol with the image.
+
+    A broker that has run it cannot run an older release again, and the protocol that ran before never comes back
+    (Kafka's manual, "Upgrading"). In ``Properties`` style the file sets no protocol, so 3.9 runs by its default:
+    preflight blocks where it does.
+    """
+    upgrade = upgrade_of(spec, status, original)
+    if upgrade is None or status.broker_upgrade is None or status.broker_upgrade.lifted_at is None:
+        return original
+    variables = dict(upgrade.env)
+    values = dict(original.environment.values)
+    if spec.brokers.file is None:
+        variables[overlaid_variable(PROTOCOL, spec.brokers.env_prefix, values)] = str(BRIDGE)
+        values |= {name: str(BRIDGE) for name in variables.keys() - upgrade.env.keys()}
+    variables.pop("JAVA_TOOL_OPTIONS", None)
+    entries_of = {name: dict(entry) for name, entry in variables_of(original.container).items()}
+    entries_of |= {name: {"name": name, "value": value} for name, value in variables.items()}
+    container = {**original.container, "image": upgrade.image, "env": list(entries_of.values())}
+    environment = replace(original.environment, values=values)
+    return replace(original, container=container, environment=environment)
 
 
 def overlay_of(stateful_set: Mapping[str, Any]) -> str:
@@ -107,7 +144,13 @@ def capture(
         properties_text=properties_text,
         files=files,
         environment=environment or plain_environment(container),
+        init_containers=_with_same_image(stateful_set, container),
     )
+
+
+def _with_same_image(stateful_set: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[str, ...]:
+    starters = entries(stateful_set, "spec", "template", "spec", "initContainers")
+    return tuple(starter["name"] for starter in starters if starter.get("image") == container.get("image"))
 
 
 def mounted_files(
@@ -173,8 +216,14 @@ def _settings_in(variables: Collection[str], prefix: str) -> Iterator[tuple[str,
 
 
 def variables_of_modes(spec: MigrationSpec, facts: BrokerFacts) -> set[str]:
-    """Return the variables that the overlays of both modes set."""
-    return {*environment(spec, facts, BrokerMode.MIGRATION), *environment(spec, facts, BrokerMode.KRAFT)}
+    """Return the variables that the overlays of all modes set."""
+    return {name for mode in modes_of(facts) for name in environment(spec, facts, mode)}
+
+
+def modes_of(facts: BrokerFacts) -> tuple[BrokerMode, ...]:
+    """Return the modes to which an overlay brings brokers, in their order."""
+    others = (BrokerMode.MIGRATION, BrokerMode.KRAFT)
+    return others if facts.upgrade is None else (BrokerMode.UPGRADED, *others)
 
 
 def fixed_variables(spec: MigrationSpec, original: OriginalState, facts: BrokerFacts) -> dict[str, str]:
@@ -237,12 +286,27 @@ def restoring_patches(
         )
         container = {"name": original.container["name"], **order, "env": []}
         by_manager.setdefault(manager, {"containers": [container]})["containers"][0]["env"].append(present[name])
+    if mode is BrokerMode.ZOOKEEPER:
+        for kind, name in _with_image(original, facts):
+            manager = _owner(original.managed_fields, f"f:{kind}", f'k:{{"name":"{name}"}}', "f:image")
+            listed = by_manager.setdefault(manager, {}).setdefault(kind, [])
+            entry = next((each for each in listed if each["name"] == name), None)
+            if entry is None:
+                listed.append(entry := {"name": name})
+            entry["image"] = original.container["image"]
     source = spec.brokers.file
     if source is not None and mode is BrokerMode.ZOOKEEPER:
         for volume in [v for v in original.volumes if v["name"] == source.volume][:1]:
             manager = _owner(original.managed_fields, "f:volumes", f'k:{{"name":"{source.volume}"}}')
             by_manager.setdefault(manager, {})["volumes"] = [volume]
     return [(manager, {"spec": {"template": {"spec": pod}}}) for manager, pod in by_manager.items()]
+
+
+def _with_image(original: OriginalState, facts: BrokerFacts) -> list[tuple[str, str]]:
+    """Return the containers whose image the overlays change, each with the list that it stands in."""
+    if facts.upgrade is None:
+        return []
+    return [("containers", original.container["name"]), *(("initContainers", n) for n in original.init_containers)]
 
 
 def overwritten_paths(spec: MigrationSpec, original: OriginalState, facts: BrokerFacts) -> list[ownership.Path]:
@@ -252,6 +316,7 @@ def overwritten_paths(spec: MigrationSpec, original: OriginalState, facts: Broke
     ours = variables_of_modes(spec, facts)
     present = variables_of(original.container)
     paths: list[ownership.Path] = [(*container, f'k:{{"name":"{name}"}}') for name in present if name in ours]
+    paths += [(*pod, f"f:{kind}", f'k:{{"name":"{name}"}}', "f:image") for kind, name in _with_image(original, facts)]
     source = spec.brokers.file
     if source is not None:
         paths.append((*pod, "f:volumes", f'k:{{"name":"{source.volume}"}}'))
@@ -278,6 +343,15 @@ def changed_fields(
             owner=owner_of(variable),
         )
         for variable in sorted(variables_of_modes(spec, facts))
+    ]
+    fields += [
+        ChangedField(
+            object=f"StatefulSet/{name}",
+            field=f"image of {container_name}",
+            before=str(original.container["image"]),
+            owner=_owner(original.managed_fields, f"f:{kind}", f'k:{{"name":"{container_name}"}}', "f:image"),
+        )
+        for kind, container_name in _with_image(original, facts)
     ]
     source = spec.brokers.file
     if source is not None:

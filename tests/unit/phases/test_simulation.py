@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.simulation.__main__ import main, play_many
 from tests.simulation.aims import CANNOT, can_occur, table
+from tests.simulation.leg import REMAINDER
 from tests.simulation.planted import PLANTED
 from tests.simulation.run import (
     FENCED,
@@ -184,6 +185,7 @@ DEAF_SEEDS = (seed for seed in range(1000) if Run(seed, Coverage()).cluster.kafk
 CALM_SEEDS = (seed for seed in range(4000) if Run(seed, Coverage()).faults == Faults())
 """Without faults, and so without the worlds in which an image is not checked."""
 ENDED_SEEDS = range(ISSUED, 800, 4)
+LEGS = range(REMAINDER, 600, 6)
 LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS]
 
 
@@ -218,6 +220,10 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
         ("hasty", "all controllers restart", ENDED_SEEDS),
         ("crowding", "is stopped while [", range(38, 200)),
         ("impatient", "while it recovers its logs", range(SLOW_STARTS, 400, 8)),
+        ("unpinned", "which is not the lowest that ran", LEGS),
+        ("unpinned", "while another broker runs the former image", LEGS),
+        ("relapsing", "starts with the former image after it has run 3.9's protocol", LEGS),
+        ("wordless", "nobody has given the former image up", LEGS),
     ],
 )
 def test_a_planted_bug_is_found(plant: str, words: str, seeds: Iterable[int]) -> None:

@@ -20,7 +20,8 @@ from kraftbridge.models.broker_record import (
 )
 from kraftbridge.models.broker_settings import AUTHORIZER, cuts_off, destroys, may_change
 from kraftbridge.models.config_values import ConfigType, same_value
-from kraftbridge.models.survey import Stated, Unobserved
+from kraftbridge.models.release_changes import REMOVED, is_changed_default
+from kraftbridge.models.survey import SettingSource, Stated, Unobserved
 from kraftbridge.phases.observed import observed
 
 Settings = Mapping[str, EffectiveSetting]
@@ -74,8 +75,14 @@ def unknown_settings(now: BrokerNow) -> str:
     return ""
 
 
-def differing_settings(record: BrokerRecord, now: BrokerNow) -> Iterator[Difference]:
-    """Yield each setting that holds another value than before, and each dynamic setting that Kafka refused."""
+def differing_settings(record: BrokerRecord, now: BrokerNow, *, new_release: bool = False) -> Iterator[Difference]:
+    """Yield each setting that holds another value than before, and each dynamic setting that Kafka refused.
+
+    Parameters
+    ----------
+    new_release
+        Whether the broker was brought to another release, which has other settings and defaults.
+    """
     if isinstance(now.settings, Unobserved):
         return
     line = _refusal(now)
@@ -93,11 +100,29 @@ def differing_settings(record: BrokerRecord, now: BrokerNow) -> Iterator[Differe
         after = now.settings.get(name, unset)
         expected = _expected(name, before.value, record, now)
         kind = before.type if name in record.settings else after.type
+        if new_release and _is_of_release(name, record, now):
+            continue
         if may_change(name) or alike(expected, after.value, kind) or _is_ours(name, expected, after.value):
             continue
         if not _changed_by_user(before, after, effect_of(name)):
             values = (expected or NO_VALUE, after.value or NO_VALUE)
             yield Difference(DifferenceKind.SETTING, effect_of(name), name, *values, line)
+
+
+def _is_of_release(name: str, record: BrokerRecord, now: BrokerNow) -> bool:
+    """Return whether a difference is one between the releases' own settings and defaults: nobody states the setting."""
+    if isinstance(record.settings, Unobserved) or isinstance(now.settings, Unobserved):
+        return False
+    before, after = record.settings.get(name), now.settings.get(name)
+    if not all(_is_default(setting) for setting in (before, after) if setting is not None):
+        return False
+    if before is None or after is None:
+        return before is None or name in REMOVED
+    return is_changed_default(name, before.value, after.value)
+
+
+def _is_default(setting: EffectiveSetting) -> bool:
+    return all(stated.source is SettingSource.DEFAULT for stated in setting.stated)
 
 
 def _refusal(now: BrokerNow) -> str:

@@ -284,7 +284,7 @@ def _is_left_behind(step: StepContext, pod: PodState, mode: BrokerMode) -> bool:
     claimed = isinstance(zookeeper, ZooKeeperState) and observed.claim_epoch(zookeeper) >= 0
     if not claimed and not step.status.phase.row.led_by_kraft:
         return False
-    return mode is not BrokerMode.ZOOKEEPER and BrokerMode.of(pod.configuration) is BrokerMode.ZOOKEEPER
+    return mode.registers and not BrokerMode.of(pod.configuration).registers
 
 
 def another_is_broken(step: StepContext, mode: BrokerMode) -> bool:
@@ -326,7 +326,7 @@ def brokers_in(step: StepContext, mode: BrokerMode) -> BrokersStatus:
 
 def registration_blockers(step: StepContext, mode: BrokerMode) -> list[str]:
     """Return why the quorum's gauges of registered brokers do not match the brokers that run ``mode`` already."""
-    if mode is BrokerMode.ZOOKEEPER:
+    if not mode.registers:
         return []
     active = step.observation.active_controller
     if active is None:

@@ -187,7 +187,7 @@ def track_comparison(draft: Draft) -> None:
     if unknown := unknown_settings(now) or unknown_offsets(now):
         draft.update(broker_comparison=comparison.model_copy(update={"unknown": unknown}))
         return
-    differences = _differences(record, now, draft.now)
+    differences = _differences(record, now, draft.now, new_release=comparison.mode is BrokerMode.UPGRADED)
     changes = {
         "compared_at": draft.now,
         "unknown": "",
@@ -218,10 +218,10 @@ def _record_of(step: StepContext, comparison: BrokerComparison) -> BrokerRecord 
     return record
 
 
-def _differences(record: BrokerRecord, now: BrokerNow, at: datetime) -> list[Difference]:
+def _differences(record: BrokerRecord, now: BrokerNow, at: datetime, *, new_release: bool) -> list[Difference]:
     differences = [
         *differing_offsets(record, now, at),
-        *differing_settings(record, now),
+        *differing_settings(record, now, new_release=new_release),
         *differing_listeners(record, now),
     ]
     order = list(Effect)

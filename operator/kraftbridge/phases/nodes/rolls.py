@@ -44,6 +44,7 @@ from kraftbridge.phases import (
     originals,
     reaching,
     shared_settings,
+    upgrading,
     verifying,
 )
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait, for_user
@@ -95,6 +96,7 @@ def _configure(draft: Draft, stateful_set: StatefulSetState, mode: BrokerMode) -
             return None
         return unobserved_revision(stateful_set)
     # Record the changed fields while they still hold the user's values; a Secret keeps these values.
+    upgrading.note_lift(draft, mode)
     others = tuple(field for field in draft.status.changed_fields if field.object != f"StatefulSet/{name}")
     draft.update(changed_fields=(*others, *stateful_set.former))
     draft.act(ConfigureBrokers(name, mode))
@@ -111,6 +113,11 @@ def _writer_of(stateful_set: StatefulSetState) -> str:
 def unobserved_revision(stateful_set: StatefulSetState) -> Wait:
     """Return the wait for the StatefulSet controller."""
     return Wait(f"StatefulSet {stateful_set.name}: the StatefulSet controller has not observed its new revision yet")
+
+
+def keep_configured(draft: Draft, mode: BrokerMode) -> Wait | None:
+    """Put lock and fields back while no broker restarts; return None once every template renders ``mode``."""
+    return _ensure_configured(draft, mode)
 
 
 def reassert_brokers(draft: Draft, mode: BrokerMode) -> None:
@@ -176,7 +183,7 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
         or _other_image(draft)
         or stopping.wait_before_restart(draft)
         or templates.ensure_looked_at(draft, stateful_set)
-        or gates.restart_gate(draft)
+        or gates.restart_gate(draft, quorum=mode.registers)
         or _ensure_mode_can_begin(draft)
         or _ensure_copy_prepared(draft, pod, last=last)
         or restarts.paused(draft)
@@ -194,9 +201,21 @@ def _ensure_mode_can_begin(draft: Draft) -> Wait | None:
     """
     if draft.status.phase is Phase.TAKING_OVER:
         return controllers.ensure_voters_registered(draft)
+    if draft.status.phase is Phase.UPGRADING_BROKERS:
+        return _zookeeper_leads(draft)
     if not draft.status.phase.reversible:
         return None
     return observed.preceded("before the next broker restarts", healing.ensure_mirror_moves(draft))
+
+
+def _zookeeper_leads(step: StepContext) -> Wait | None:
+    """Return None while a broker on ZooKeeper is controller."""
+    zookeeper = step.observation.zookeeper
+    if isinstance(zookeeper, Unobserved):
+        return Wait(f"before the next broker restarts: {zookeeper}")
+    if zookeeper.controller is None or zookeeper.controller.kraft_controller_epoch >= 0:
+        return Wait("before the next broker restarts: a broker must be controller (ZooKeeper's /controller)")
+    return None
 
 
 def _ensure_compared(draft: Draft) -> Wait | None:
@@ -308,7 +327,8 @@ def _conclude_restart(draft: Draft, operation: Operation, stateful_set: Stateful
     seconds = draft.spec.strategy.address_cache_seconds
     more = isinstance(roll, Unobserved) or bool(roll.pending)
     # JVMs that run the user's own template cache addresses for `address_cache_seconds`.
-    some_jvm_caches_long = mode is BrokerMode.ZOOKEEPER or (more and draft.status.phase is Phase.TAKING_OVER)
+    first_roll = draft.status.phase in (Phase.UPGRADING_BROKERS, Phase.TAKING_OVER)
+    some_jvm_caches_long = mode is BrokerMode.ZOOKEEPER or (more and first_roll)
     if not some_jvm_caches_long:
         seconds = min(seconds, draft.spec.strategy.short_address_cache_seconds)
     draft.update(
@@ -427,6 +447,9 @@ def record_images(draft: Draft) -> Wait | None:
     if isinstance(sets, Unobserved):
         return Wait(str(sets))
     images = {pod.name: dict(sorted(pod.images)) for _, pod in observed.brokers_of(draft)}
+    if draft.status.phase is not Phase.UPGRADING_BROKERS:
+        for stateful_set, pod in observed.brokers_of(draft):
+            images[pod.name] |= upgrading.expected_images(draft, stateful_set.name)
     nodes = (node.model_copy(update={"images": images.get(node.pod, {})}) for node in draft.status.nodes)
     draft.update(nodes=tuple(nodes))
     return None
@@ -442,6 +465,8 @@ def _other_image(step: StepContext) -> Wait | None:
     recorded = {node.pod: node.images for node in step.status.nodes}
     for stateful_set, pod in observed.brokers_of(step):
         before = recorded.get(pod.name, {})
+        if BrokerMode.of(pod.configuration) is BrokerMode.UPGRADED:
+            before = {**before, **upgrading.expected_images(step, stateful_set.name)}
         changed = [(container, now) for container, now in sorted(pod.images) if before.get(container, now) != now]
         name = f"StatefulSet/{stateful_set.name}"
         if changed and not step.spec.preflight.accepts(Code.DRY_START_OTHER_IMAGE, name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from kraftbridge.copies.dry_start import (
@@ -15,11 +16,19 @@ from kraftbridge.copies.dry_start import (
     settings_named,
 )
 from kraftbridge.models.catalogue import Code
-from kraftbridge.models.dry_start import CopyKey, CopyOutcome, DryStartReport, DryStartState, JavaProgram, KafkaStart
+from kraftbridge.models.dry_start import (
+    ContainerImage,
+    CopyKey,
+    CopyOutcome,
+    DryStartReport,
+    DryStartState,
+    JavaProgram,
+    KafkaStart,
+)
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.status import FindingStatus, finding, first, some, with_channel
-from kraftbridge.phases import dry_starting
+from kraftbridge.phases import dry_starting, upgrading
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.observed import broker_pods, told_settings
 
@@ -140,12 +149,12 @@ def _credentials(report: DryStartReport, stateful_set: StatefulSetState) -> Iter
 def _stateful_set(step: StepContext, report: DryStartReport, stateful_set: StatefulSetState) -> Iterator[FindingStatus]:
     name = f"StatefulSet/{stateful_set.name}"
     outcomes = {copy.key: copy for copy in report.copies}
-    wanted = copies_of(stateful_set.name, ordinals(stateful_set))
+    wanted = copies_of(stateful_set.name, ordinals(stateful_set), upgrades=upgrading.is_needed(step.status))
     made = [*filter(None, map(outcomes.get, wanted))]
     lacking = [key.pod for key in wanted if key not in outcomes]
     if lacking or not wanted:
         yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=f"no copy was made of {some(lacking) or 'its pods'}")
-    if images := other_images(made):
+    if images := other_images(_of_same_image(step, made)):
         yield finding(Code.DRY_START_OTHER_IMAGE, name, images=_shown(images, _SHOWN_IMAGES))
     for mode in BrokerMode:
         copies = [copy for copy in made if copy.key.mode is mode]
@@ -156,6 +165,18 @@ def _stateful_set(step: StepContext, report: DryStartReport, stateful_set: State
         else:
             yield from _differences_from_overlay(name, mode, copies, report)
     yield from _programs(name, made)
+
+
+def _of_same_image(step: StepContext, copies: Sequence[CopyOutcome]) -> Sequence[CopyOutcome]:
+    """Return the copies without the containers whose image is another one by the migration's own doing."""
+    asked = step.spec.brokers.upgrade
+    if asked is None or not upgrading.is_needed(step.status):
+        return copies
+
+    def by_us(image: ContainerImage) -> bool:
+        return image.live != image.copy and asked.image in (image.live, image.copy)
+
+    return [replace(copy, images=tuple(image for image in copy.images if not by_us(image))) for copy in copies]
 
 
 def ordinals(stateful_set: StatefulSetState) -> list[int]:

@@ -24,9 +24,10 @@ from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import FindingStatus, finding, first, some, with_channel
 from kraftbridge.models.survey import Survey
+from kraftbridge.phases import upgrading
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.observed import read_sets
-from kraftbridge.phases.preflight import channel, disks, dry_start, dynamic_settings, others, paths, rehearsal
+from kraftbridge.phases.preflight import channel, disks, dry_start, dynamic_settings, others, paths, rehearsal, upgrade
 from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
 
@@ -131,6 +132,7 @@ def _survey(draft: Draft) -> Iterator[FindingStatus]:
     yield from preflight_kafka.findings(draft, survey)
     yield from disks.findings(draft, survey)
     yield from dynamic_settings.findings(draft, survey)
+    yield from upgrade.findings(draft, survey)
 
 
 def _spec(spec: MigrationSpec) -> Iterator[FindingStatus]:
@@ -172,6 +174,8 @@ def _metadata_version(spec: MigrationSpec) -> Iterator[FindingStatus]:
 
 def _images(draft: Draft) -> Iterator[FindingStatus]:
     """Judge the Kafka release that an image's name states; running brokers state their own release at registration."""
+    if upgrading.is_needed(draft.status):
+        return
     for item in read_sets(draft):
         release = release_of(item.image)
         if release is not None and release < BRIDGE:
@@ -239,6 +243,8 @@ def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[F
 
 def _protocol_version(draft: Draft, name: str, item: StatefulSetState) -> Iterator[FindingStatus]:
     setting = "inter.broker.protocol.version"
+    if upgrading.is_needed(draft.status):
+        return  # what runs is known, and judged (`upgrade.findings`)
     stated = item.settings.get(setting, "")
     if not stated:
         if not preflight_kafka.is_told(draft, item, setting):

@@ -31,6 +31,7 @@ from kraftbridge.models.report import CompareServed
 from kraftbridge.models.status import FindingStatus, finding, first, some
 from kraftbridge.models.survey import DYNAMIC, AclEntry, BrokerSetting, SettingSource, Survey
 from kraftbridge.outside.shell import Option, option
+from kraftbridge.phases import upgrading
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.observed import broker_pods, observed, read_sets, told_settings
 from kraftbridge.phases.preflight import dry_start as dry_starts
@@ -248,7 +249,7 @@ def _stays_as_recorded(step: StepContext, name: str, setting: BrokerSetting | No
     """Return whether Kafka hides a setting, or the migration itself may have set it on a broker in this mode."""
     if _is_static(setting) and setting.value is None:
         return True
-    if mode is BrokerMode.ZOOKEEPER:
+    if mode is not None and not mode.registers:
         return False
     return name in step.spec.brokers.static_settings or name in OVERLAID_SETTINGS or may_change(name)
 
@@ -311,15 +312,16 @@ def findings_anew(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
     seen = seen_settings(survey, step.observation.dry_start)
     own = {broker: _own(settings, modes.get(broker)) for broker, settings in seen.items()}
     for broker, settings in own.items():
-        yield from _refused(broker, settings)
+        yield from _refused(step, broker, settings)
     yield from _needed_by_controllers(step, survey, own)
     # The copy has read the passwords once every broker has registered.
-    yield from _secrets(step, {b: s for b, s in own.items() if modes.get(b) is BrokerMode.ZOOKEEPER})
+    on_zookeeper = {broker for broker, mode in modes.items() if not mode.registers}
+    yield from _secrets(step, {b: s for b, s in own.items() if b in on_zookeeper})
 
 
 def _own(settings: Settings, mode: BrokerMode | None) -> Settings:
     """Return a broker's settings without the flag that the overlay of migration mode sets."""
-    if mode is BrokerMode.ZOOKEEPER:
+    if mode is not None and not mode.registers:
         return settings
     return {name: setting for name, setting in settings.items() if name != MIGRATION_FLAG}
 
@@ -380,7 +382,7 @@ def _brokers(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
     seen = seen_settings(survey, step.observation.dry_start)
     with_certificate = _given_certificates(step)
     for broker, running in seen.items():
-        yield from _refused(broker, running)
+        yield from _refused(step, broker, running)
         if broker not in with_certificate or FORBID_PEM_FILES & running.keys():
             yield from _credentials(step, broker, running)
     yield from _overridden_settings(step, seen)
@@ -448,7 +450,7 @@ def _lacking_login(settings: Settings) -> list[str]:
     return [name for name in needed if name not in settings]
 
 
-def _refused(broker: int, settings: Settings) -> Iterator[FindingStatus]:
+def _refused(step: StepContext, broker: int, settings: Settings) -> Iterator[FindingStatus]:
     """Find what does not let this broker start in migration or KRaft mode (``KafkaConfig.validateValues``, 3.9)."""
     name = f"broker/{broker}"
     control_plane = settings.get("control.plane.listener.name")
@@ -462,7 +464,8 @@ def _refused(broker: int, settings: Settings) -> Iterator[FindingStatus]:
             Code.DYNAMIC_LISTENER_MAP, name, value=protocols.value, entity=_entity(_stored_at(broker, protocols))
         )
     running = settings.get("inter.broker.protocol.version")
-    if running is not None and not re.match(r"3\.9|[4-9]", running.value or ""):
+    is_bridge = running is None or re.match(r"3\.9|[4-9]", running.value or "") is not None
+    if not is_bridge and running is not None and not upgrading.is_needed(step.status):
         yield finding(
             Code.INTER_BROKER_PROTOCOL_TOO_LOW,
             name,

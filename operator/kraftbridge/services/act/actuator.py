@@ -325,7 +325,7 @@ class Actuator:
         return self._facts.brokers(step.migration, self._recorded(step, name))
 
     def _recorded(self, step: Step, name: str) -> OriginalState:
-        recorded = self._facts.recorded(step.identity, step.status, name)
+        recorded = self._facts.restored(step.migration, name)
         if recorded is None:
             raise ActionError(f"StatefulSet {step.identity.namespace}/{name}: its original state is not recorded")
         return recorded
@@ -388,7 +388,7 @@ class Actuator:
     def _publish_final_manifest(self, step: Step) -> None:
         facts = {}
         for ref in step.spec.brokers.stateful_sets:
-            original = self._facts.recorded(step.identity, step.status, ref.name)
+            original = self._facts.restored(step.migration, ref.name)
             if original is not None:
                 facts[ref.name] = self._facts.brokers(step.migration, original)
         files = hand_over.broker_manifests(step.spec, facts, step.identity.name)

@@ -116,7 +116,8 @@ def config_map(kubernetes: KubernetesPort, migration: Migration) -> dict[str, An
     status = migration.status
     if status.controllers is None and status.phase is Phase.PREFLIGHT:
         return None
-    claimed = status.phase.row.changes_brokers and not status.phase.at_rest
+    of_kraft = status.phase is not Phase.UPGRADING_BROKERS and status.phase.row.changes_brokers
+    claimed = of_kraft and not status.phase.at_rest
     document = {
         "migration": f"{identity.namespace}/{identity.name}",
         "uid": identity.uid,

@@ -355,7 +355,8 @@ class Observer:
         if kept is None:
             return state
         ours = variables_of_modes(spec, facts)
-        foreign = workloads.foreign_changes(spec, original.container, original.volumes, ours, stateful_set)
+        image = "" if facts.upgrade is None else facts.upgrade.image
+        foreign = workloads.foreign_changes(spec, original.container, original.volumes, ours, stateful_set, image)
         return replace(state, foreign=foreign)
 
     def _controllers(self, migration: Migration, memory: Memory) -> ControllersWorkload:

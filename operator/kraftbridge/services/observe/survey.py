@@ -36,7 +36,7 @@ from kraftbridge.constants import LABEL_MIGRATION, SPARK_API_VERSION
 from kraftbridge.exceptions import ActionError, ActionRefusedError, InvalidSpecError, ObservationError
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import NOT_NEEDED, Unobserved
-from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
+from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import before_secrets, rendered_spec
 from kraftbridge.models.survey import (
@@ -70,6 +70,7 @@ from kraftbridge.services.clients import (
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.observe.inter_broker import Controllers, LoginTrials
 from kraftbridge.services.observe.migrations import MigrationClaims
+from kraftbridge.services.original_state import modes_of
 from kraftbridge.storage.ports import Object, ReadPort
 
 
@@ -377,7 +378,7 @@ class Surveyor:
             if original is None:
                 continue  # another finding reports it
             facts = self._facts.brokers(migration, original)
-            for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT):
+            for mode in modes_of(facts):
                 properties = overlays.properties_object(spec, facts, migration.identity.name, mode)
                 if properties is not None:
                     tried.append(properties)

@@ -1,0 +1,87 @@
+"""What Kafka 3.9 makes of settings that a release from 2.8 on had otherwise. Pure data.
+
+Source: ``KafkaConfig.configDef`` of each release; ``tests/integration/test_release_changes.py`` compares it with 3.9's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedDefault:
+    """A default that is another one in 3.9."""
+
+    name: str
+    before: str | None
+    after: str
+
+
+_REMOTE_LOG_MANAGER: Final = "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
+_ASSIGNORS: Final = "org.apache.kafka.coordinator.group.assignor."
+CHANGED_DEFAULTS: Final = (
+    ChangedDefault("listeners", None, "PLAINTEXT://:9092"),
+    ChangedDefault(
+        "principal.builder.class",
+        None,
+        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+    ),
+    ChangedDefault("metadata.max.retention.bytes", "-1", "104857600"),
+    ChangedDefault("remote.log.metadata.manager.class.name", None, _REMOTE_LOG_MANAGER),
+    ChangedDefault("remote.log.metadata.manager.impl.prefix", None, "rlmm.config."),
+    ChangedDefault("remote.log.storage.manager.impl.prefix", None, "rsm.config."),
+    ChangedDefault("group.consumer.assignors", "", f"{_ASSIGNORS}UniformAssignor,{_ASSIGNORS}RangeAssignor"),
+    ChangedDefault(
+        "group.consumer.assignors",
+        f"{_ASSIGNORS}RangeAssignor",
+        f"{_ASSIGNORS}UniformAssignor,{_ASSIGNORS}RangeAssignor",
+    ),
+    ChangedDefault("remote.log.manager.copier.thread.pool.size", "10", "-1"),
+    ChangedDefault("remote.log.manager.expiration.thread.pool.size", "10", "-1"),
+)
+"""Defaults that differ from those of a release between 2.8 and 3.8.
+
+None of them changes what a broker on ZooKeeper does: ``listeners`` has the value that 2.8 took from ``port``,
+``null`` was Kafka's own principal builder, and the others are of tiered storage, of controllers and of the new consumer
+groups, which are off.
+The protocol and the message format are not here: the migration pins the one, and the other follows it.
+"""
+
+REMOVED: Final[Mapping[str, str]] = {
+    "advertised.host.name": "state advertised.listeners",
+    "advertised.port": "state advertised.listeners",
+    "host.name": "state listeners",
+    "port": "state listeners",
+    "quota.consumer.default": "set consumer_byte_rate for the default client (kafka-configs --entity-type clients "
+    "--entity-default)",
+    "quota.producer.default": "set producer_byte_rate for the default client (kafka-configs --entity-type clients "
+    "--entity-default)",
+    "unstable.metadata.versions.enable": "remove it",
+    "zookeeper.sync.time.ms": "remove it",
+}
+"""Settings that 3.9 does not know any more, with what takes their place. It ignores them without a word."""
+WITHOUT_EFFECT: Final = frozenset({"unstable.metadata.versions.enable", "zookeeper.sync.time.ms"})
+"""Removed settings that no broker missed."""
+
+OLD_AUTHORIZER: Final = "kafka.security.auth.SimpleAclAuthorizer"
+"""Authorizer that 3.0 removed."""
+
+NEW_BEHAVIOUR: Final[Mapping[str, str]] = {
+    "producer.id.expiration.ms": "a producer id that is not used expires after one day, not after "
+    "transactional.id.expiration.ms (7 days)",
+    "transaction.partition.verification.enable": "a broker asks the coordinator before it takes a transaction's first "
+    "record for a partition",
+}
+"""Settings that are new since 2.8 and whose default changes what a broker does, with what changes."""
+
+
+def is_changed_default(name: str, before: str | None, after: str | None) -> bool:
+    """Return whether 3.9 has another default of a setting, and these are the two."""
+    return ChangedDefault(name, before or None, after or "") in _KNOWN
+
+
+_KNOWN: Final = frozenset(
+    ChangedDefault(changed.name, changed.before or None, changed.after) for changed in CHANGED_DEFAULTS
+)

@@ -1,0 +1,226 @@
+"""Clusters that run an older release than 3.9 and are brought to it: which image and protocol each broker runs, and what none of them survives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from tests.simulation.kafka import BROKERS
+from tests.support.observations import setting
+
+from kraftbridge.models.dry_start import ContainerImage, CopyOutcome, DryStartReport, GivenSetting
+from kraftbridge.models.phase import BrokerMode, Phase, Target
+from kraftbridge.models.protocol import SETTING, Protocol, is_bridge, lowest
+from kraftbridge.models.spec import MigrationSpec, UpgradeSpec
+from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.survey import SettingSource, Survey
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+REMAINDER: Final = 4
+"""Of the seeds modulo 6, whose clusters run an older release."""
+IMAGE: Final = "registry/kafka:3.9.2"
+FORMER: Final = "registry/kafka:former"
+NEW_DIGEST: Final = "-new"
+"""End of the digest of the new image; the beginning is that of the tag."""
+_RELEASES: Final = ("2.8-IV1", "3.0-IV1", "3.1-IV0", "3.4-IV0", "3.6-IV2", "3.8-IV0")
+_MIXED: Final = 0.3
+"""Part of the clusters in which an upgrade was left half-way: one broker has a newer release, or a newer protocol."""
+_ASKED: Final = 0.5
+"""Part of the users who give the word only once they are asked."""
+_SAYS: Final = 0.05
+_TARGETS: Final = 0.25
+"""Part of the migrations that first go as far as the bridge release."""
+
+
+@dataclass(frozen=True)
+class Software:
+    """What a broker's process runs."""
+
+    image: str
+    protocol: str
+
+    @property
+    def is_new(self) -> bool:
+        return self.image == IMAGE
+
+
+class Leg:
+    """The software of the brokers of one run, drawn apart: the other draws of a seed stay what they were."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(f"leg of {seed}")
+        self.on = seed % 6 == REMAINDER
+        protocol = self.random.choice(_RELEASES)
+        self.own = dict.fromkeys(BROKERS, Software(FORMER, protocol))
+        """What each broker runs of its owner's template."""
+        if self.random.random() < _MIXED:
+            newer = [p for p in _RELEASES if Protocol.of(p) > Protocol.of(protocol)]  # type: ignore[operator]
+            self.own[self.random.choice(BROKERS)] = Software(FORMER, self.random.choice([protocol, *newer]))
+        self.pin = ""
+        """Protocol that the templates in mode Upgraded render."""
+        self.kept: set[str] = set()
+        """StatefulSets whose own template has the new image and 3.9's protocol, since a rollback left them there."""
+        self.born: dict[str, Software] = {}
+        """By UID of a pod."""
+        self.running: dict[int, Software] = {}
+        """By broker, what its process runs, or ran last."""
+        self.up: set[int] = set()
+        self.lifted: set[int] = set()
+        """Brokers that have run 3.9's protocol."""
+        self.broken = ""
+        """Promise that a start has broken."""
+        self.word = False
+        """Whether the user has given the former image up."""
+
+    def spec(self, spec: MigrationSpec) -> MigrationSpec:
+        """Return what the user asks for."""
+        if not self.on:
+            return spec
+        self.word = self.random.random() >= _ASKED
+        target = Target.BRIDGE_RELEASE if self.random.random() < _TARGETS else spec.target
+        return spec.model_copy(
+            update={
+                "target": target,
+                "brokers": spec.brokers.model_copy(update={"upgrade": UpgradeSpec(image=IMAGE)}),
+                "rollback": spec.rollback.model_copy(update={"give_up_former_image": self.word}),
+            }
+        )
+
+    # ------------------------------------------------------------------------------------------- the cluster
+
+    def give_birth(self, uid: str, node: int, name: str, configuration: str, tag: str) -> str:
+        """Note what a new pod will run; return the digest of its image."""
+        if not self.on:
+            return tag
+        mode = BrokerMode.of(configuration)
+        if mode is BrokerMode.UPGRADED:
+            software = Software(IMAGE, self.pin)
+        elif mode is BrokerMode.ZOOKEEPER and name not in self.kept:
+            software = self.own[node]
+        else:
+            software = Software(IMAGE, "3.9")
+        self.born[uid] = software
+        return f"{tag}{NEW_DIGEST}" if software.is_new else tag
+
+    def start(self, uid: str, node: int) -> None:
+        """Let a broker's process start."""
+        if not self.on:
+            return
+        software = self.born[uid]
+        others = [self.running[other] for other in self.up - {node}]
+        newest = is_bridge(software.protocol) and software.is_new
+        if not software.is_new and node in self.lifted:
+            self.broken = f"broker {node} starts with the former image after it has run 3.9's protocol"
+        elif newest and any(not other.is_new for other in others):
+            self.broken = f"broker {node} speaks 3.9's protocol while another broker runs the former image"
+        elif newest and not self.word and node not in self.lifted:
+            self.broken = f"broker {node} speaks 3.9's protocol although nobody has given the former image up"
+        elif software.is_new and not newest and software.protocol != lowest(o.protocol for o in self.own.values()):
+            self.broken = f"broker {node} starts with protocol {software.protocol}, which is not the lowest that ran"
+        if newest:
+            self.lifted.add(node)
+        self.running[node] = software
+        self.up.add(node)
+
+    def stop(self, node: int) -> None:
+        """Let a broker's process be gone."""
+        self.up.discard(node)
+
+    def configure(self, mode: BrokerMode, status: MigrationStatus) -> None:
+        """Note what the template of a mode renders."""
+        if mode is BrokerMode.UPGRADED:
+            assert status.broker_upgrade is not None
+            self.pin = status.broker_upgrade.protocol
+
+    def restore(self, name: str, status: MigrationStatus) -> None:
+        """Note what the owner's template is from now on."""
+        upgrade = status.broker_upgrade
+        if self.on and upgrade is not None and upgrade.needed and upgrade.lifted_at is not None:
+            self.kept.add(name)
+
+    # ------------------------------------------------------------------------------------------- observation
+
+    def template(self, settings: dict[str, str]) -> dict[str, str]:
+        """Return the settings that a template shows."""
+        return {name: value for name, value in settings.items() if name != SETTING} if self.on else settings
+
+    def survey(self, survey: Survey) -> Survey:
+        """Return what the brokers tell of the protocol that they run."""
+        if not self.on:
+            return survey
+        assert isinstance(survey.brokers, dict)
+        told = {
+            node: (*settings, setting(SETTING, self.running[node].protocol, SettingSource.DEFAULT))
+            for node, settings in survey.brokers.items()
+        }
+        return replace(survey, brokers=told)
+
+    def found(self, status: MigrationStatus, fine: DryStartReport, tag: str) -> DryStartReport:
+        """Return what copies show: those in another mode than the present one have the new image."""
+        upgrade = status.broker_upgrade
+        if not self.on or upgrade is None or not upgrade.needed:
+            return fine
+        copies = []
+        for copy in fine.copies:
+            copies.append(self._with_software(copy, tag))
+            if copy.key.mode is BrokerMode.ZOOKEEPER:
+                key = replace(copy.key, mode=BrokerMode.UPGRADED)
+                copies.append(self._with_software(_upgraded(replace(copy, key=key)), tag))
+        fingerprint = f"{fine.fingerprint} {upgrade.protocol}"
+        return replace(fine, copies=tuple(copies), fingerprint=fingerprint)
+
+    def _with_software(self, copy: CopyOutcome, tag: str) -> CopyOutcome:
+        is_new = copy.key.mode is not BrokerMode.ZOOKEEPER
+        live = self.running[copy.broker_id]
+        of_live = (live.image, f"{tag}{NEW_DIGEST}" if live.is_new else tag)
+        of_copy = (IMAGE, f"{tag}{NEW_DIGEST}") if is_new else (FORMER, tag)
+        start = None if copy.start is None else replace(copy.start, kafka="3.9.2" if is_new else "2.8.2")
+        return replace(copy, start=start, images=(ContainerImage("kafka", *of_live, *of_copy),))
+
+    # ------------------------------------------------------------------------------------------- the user
+
+    def happen(self, run: Run) -> None:
+        """Let the user give the word some time after the operator has asked."""
+        if self.random.random() < _SAYS:
+            self.say(run)
+
+    def say(self, run: Run) -> None:
+        """Let the user give the word that the message asks for."""
+        if self.on and not self.word and "spec.rollback.giveUpFormerImage" in run.status.message:
+            self.word = True
+            run._edit(rollback=run.spec.rollback.model_copy(update={"give_up_former_image": True}))
+            run.coverage.faults["former_image_given_up"] += 1
+
+    # ------------------------------------------------------------------------------------------- promises
+
+    def trouble_entering(self, phase: Phase) -> str:
+        """Return which promise the entry of a phase breaks, ``""`` when none."""
+        if not self.on or phase not in (Phase.PROVISIONING_QUORUM, Phase.TAKING_OVER):
+            return ""
+        if former := sorted(node for node, software in self.running.items() if not software.is_new):
+            return f"{phase} entered while broker {former[0]} runs the former image"
+        return ""
+
+    def trouble_at_rest(self, phase: Phase) -> str:
+        """Return what is not as it must be at rest, ``""`` when all is."""
+        if not self.on:
+            return ""
+        if phase is Phase.ROLLED_BACK and self.lifted and any(not s.is_new for s in self.running.values()):
+            return "a broker runs the former image although one has run 3.9's protocol"
+        if phase is Phase.ROLLED_BACK and not self.lifted and any(s.is_new for s in self.running.values()):
+            return "a broker did not get its former image back"
+        if phase is Phase.COMPLETED and any(not s.is_new for s in self.running.values()):
+            return "a broker runs the former image"
+        return ""
+
+
+def _upgraded(copy: CopyOutcome) -> CopyOutcome:
+    """Return a copy in the present mode with the overlay of mode Upgraded."""
+    overlay = {"kraftbridge.mode": "upgraded"}
+    if copy.start is None:
+        return replace(copy, overlay=overlay)
+    settings = {**copy.start.settings, **{name: GivenSetting(value) for name, value in overlay.items()}}
+    return replace(copy, overlay=overlay, start=replace(copy.start, settings=settings))
