@@ -68,7 +68,7 @@ _AGAIN: Final = {Phase.AWAITING_FINALIZATION: 0.6, Phase.ROLLING_BACK: 0.5}
 """Part of the strikes that draw another world for the same phase: few migrations roll back, and one that awaits its finalization soon goes on."""
 _TURNS_BACK: Final = 0.06
 """Part of the entries of a phase after the copy at which the user rolls back: few others do so that late."""
-_RARELY: Final = {Lost.CUT: 1.5, Lost.OLDER: 2.0}
+_RARELY: Final[Mapping[str, float]] = {Lost.CUT: 1.5, Lost.OLDER: 2.0}
 """Weight of what can only begin in a part of a phase."""
 _AT_ONCE: Final = 0.7
 """Of a step, with which a world that was drawn strikes: in some runs at once, in others later in the phase."""

@@ -52,6 +52,7 @@ from kraftbridge.models.decision import (
     RestartPod,
     RestoreStatefulSet,
     StopControllers,
+    UpdateMetadataVersion,
     WriteCanary,
 )
 from kraftbridge.models.dry_start import DryStartReport, DryStartState
@@ -527,6 +528,8 @@ class Cluster:
                 pass  # a ConfigMap that nothing depends on
             case PublishFinalManifest():
                 self.final_manifest = True
+            case UpdateMetadataVersion():
+                pass  # after the end of a simulated migration; it has table tests and a real quorum of its own
         return ""
 
     def _apply_controllers(self, mode: ControllerMode, *, format_allowed: bool) -> None:
@@ -686,12 +689,14 @@ class Cluster:
         match retired.kind:
             case RunKind.VERIFICATION:
                 known = self.runs.get(retired.run_id)
-                is_over = known is None or known.state is RunState.MISSING
-                return not is_over and (known.state is not RunState.FINISHED or not retired.keep_report)
+                if known is None or known.state is RunState.MISSING:
+                    return False
+                return known.state is not RunState.FINISHED or not retired.keep_report
             case RunKind.REHEARSAL:
                 rehearsed = self.rehearsals.get(retired.run_id)
-                is_over = rehearsed is None or rehearsed.progress is RehearsalProgress.MISSING
-                return not is_over and (rehearsed.progress is not RehearsalProgress.FINISHED or not retired.keep_report)
+                if rehearsed is None or rehearsed.progress is RehearsalProgress.MISSING:
+                    return False
+                return rehearsed.progress is not RehearsalProgress.FINISHED or not retired.keep_report
             case RunKind.DRY_START:
                 return self.dry_starts.is_left(retired.run_id, keep_report=retired.keep_report)
 

@@ -26,10 +26,10 @@ class Timeline:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._sequence = itertools.count()
 
-    def after(self, seconds: float, happen: Callable[[], None]) -> None:
+    def after(self, seconds: float, happen: Callable[[], object]) -> None:
         """Let something happen in a while."""
         heapq.heappush(self._due, (self.now + seconds, next(self._sequence), happen))
 

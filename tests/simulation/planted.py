@@ -196,8 +196,8 @@ def _an_old_stop_takes_the_isolation_along(draft: Draft, zookeeper: ZooKeeperSta
     stopped_at = observed.rollback_record(draft.status).controllers_stopped_at
     if observed.age(draft, stopped_at) > rollback.STOP_REPEATED_FOR and rollback.without_controller(draft.status):
         draft.update(rollback=None)
-    is_forgotten = draft.status.rollback is None and controllers is not None
-    if is_forgotten and controllers.mode is ControllerMode.ISOLATED and not gates.controllers_gone(draft):
+    isolated = controllers is not None and controllers.mode is ControllerMode.ISOLATED
+    if controllers is not None and isolated and draft.status.rollback is None and not gates.controllers_gone(draft):
         return rollback._ensure_nothing_is_lost(draft, controllers, zookeeper) or Wait("the controllers stop")
     return _STOPS(draft, zookeeper)
 

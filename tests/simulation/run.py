@@ -253,6 +253,7 @@ class Run:
         self.canary_committed: int | None = None
         self.outcomes: tuple[ActionOutcome, ...] = ()
         self.former_look: tuple[float, Observation] | None = None
+        self.former_sick: frozenset[int] = frozenset()
         self.down_by_us: dict[int, str] = {}
         """Brokers that we stopped, with the UID of the pod that went, until the successor is in sync."""
         self.entered_finalizing = False
@@ -386,7 +387,7 @@ class Run:
             self.coverage.transitions[phase, str(decision.status.phase)] += 1
         if not decision.actions:
             self.coverage.states[phase, "-"] += 1
-        outcomes = []
+        outcomes: list[ActionOutcome] = []
         for done, action in enumerate(decision.actions):
             if self._happens("kill") or self.frozen.freezes(self, decision, done, observation, sick):
                 self._restart_operator()
@@ -873,13 +874,13 @@ class Run:
                 self.down_by_us[node] = uid
             case RestartPod(_, uid, node):
                 self._check_healing(uid)
-                down = [i for i, c in kafka.controllers.items() if not c.up and i != node]
+                others_down = [i for i, c in kafka.controllers.items() if not c.up and i != node]
                 pod = self.cluster.controllers.pods.get(node) if self.cluster.controllers is not None else None
                 if (
                     pod is not None
                     and pod.uid == uid
                     and not pod.deleting
-                    and down
+                    and others_down
                     and kafka.controllers[node].up  # one that is down itself takes nothing with it
                     and not self.faults.controller_crash + self.faults.controller_evicted
                     # Before they are formatted there is no quorum to protect: all of them are replaced at once.
@@ -889,7 +890,7 @@ class Run:
                     # One with a certificate that has ended refuses one that is renewed: all of them restart at once.
                     and not expired.is_under_way(self.status)
                 ):
-                    self._break(f"controller {node} is stopped while {down} are down")
+                    self._break(f"controller {node} is stopped while {others_down} are down")
             case StopControllers():
                 # What the operator could know is a step old: a copy that began in between has not been written to.
                 if kafka.mirrored_offset >= 0 and not self.spec.rollback.accept_loss:

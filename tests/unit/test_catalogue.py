@@ -61,12 +61,14 @@ SEVERAL = {
 @pytest.mark.parametrize("code", [c for c in Code if c.checked_by is not CheckedBy.LOGS])
 def test_every_code_is_made_where_the_catalogue_says(code: Code) -> None:
     where = {m.checked_by for m in MADE if m.code == code.name}
-    assert where == SEVERAL.get(code.checked_by, {code.checked_by})
+    stated = SEVERAL.get(code.checked_by, {code.checked_by})
+    assert where == stated, f"the catalogue says checked by {stated}; the folders of the code that makes it say {where}"
 
 
 @pytest.mark.parametrize("made", MADE, ids=lambda m: f"{m.code} {m.place}")
 def test_whoever_makes_a_finding_gives_what_its_texts_name(made: Made) -> None:
-    assert made.details == Code[made.code].details
+    named = Code[made.code].details
+    assert made.details == named, f"its texts name {set(named)}, {made.place} gives {set(made.details)}"
 
 
 def test_nothing_makes_a_finding_past_the_catalogue() -> None:

@@ -106,9 +106,11 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
 - apiGroups: [""]
   resources: [services, secrets]
   verbs: [delete]
+# As above: the controllers' NetworkPolicy.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [delete]
+# As above: the controllers' PodDisruptionBudget.
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [delete]

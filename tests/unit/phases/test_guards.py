@@ -43,7 +43,7 @@ from kraftbridge.models.spec import OnDeletion
 from kraftbridge.models.status import Operation, OperationKind
 
 HOLDING = [p for p in FORWARD if not p.at_rest]
-FLAGGED = [Phase.TAKING_OVER, Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION]
+FLAGGED = [p for p in FORWARD if p.row.migrates]
 UNKNOWN = Unobserved("somebody", "silent")
 THEIRS = LeaseState("kafka/other/uid by another", age_seconds=3.0, resource_version="9")
 
