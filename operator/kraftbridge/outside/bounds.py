@@ -86,6 +86,9 @@ COPIES_BYTES: Final = 32 * MIB
 COPIES_VALUES: Final = 600_000
 """Values in its JSON."""
 
+LOG_LISTING_BYTES: Final = MIB
+"""A log server's list of files: 60 bytes for each."""
+
 LOG_LINE_CHARACTERS: Final = 4_096
 """What is read of one line of a log. A pattern takes time with the square of a line that nearly fits."""
 
