@@ -86,6 +86,12 @@ COPIES_BYTES: Final = 32 * MIB
 COPIES_VALUES: Final = 600_000
 """Values in its JSON."""
 
+GAUGES: Final = 1_000
+"""Lines of a controller's metrics page that are read. Kafka 3.9 has 33."""
+
+GAUGE_CHARACTERS: Final = 1_000
+"""One of these lines. Kafka's have fewer than 200."""
+
 LOG_LISTING_BYTES: Final = MIB
 """A log server's list of files: 60 bytes for each."""
 
