@@ -86,6 +86,12 @@ COPIES_BYTES: Final = 32 * MIB
 COPIES_VALUES: Final = 600_000
 """Values in its JSON."""
 
+CHAIN: Final = 10
+"""Certificates of a chain."""
+
+AUTHORITIES: Final = 300
+"""Certificates of a bundle of authorities. Those of operating systems have 150."""
+
 GAUGES: Final = 1_000
 """Lines of a controller's metrics page that are read. Kafka 3.9 has 33."""
 
