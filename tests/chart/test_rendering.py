@@ -353,6 +353,9 @@ def test_the_lock_policy_watches_what_configures_or_restarts_pods(render: Render
     text = " ".join(validation["expression"] for validation in policy["validations"])
     for field in ("spec.template", "spec.updateStrategy", "spec.replicas"):
         assert f"object.{field} == oldObject.{field}" in text
+    # What else can be changed in a StatefulSet (ValidateStatefulSetUpdate) and moves or deletes pods and volumes.
+    for field in ("spec.?ordinals", "spec.?persistentVolumeClaimRetentionPolicy", "metadata.?ownerReferences"):
+        assert f"object.{field} == oldObject.{field}" in text
 
 
 def test_the_scale_policy_knows_the_phases_at_rest(render: Render) -> None:

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.support import slow_stores
+from tests.support.cert_manager import authority, secret
 from tests.support.fakes import Clock, FakeKubernetes
 from tests.support.memory import at_most
 from tests.support.observations import IDENTITY, RUN_ID, record
@@ -33,7 +35,8 @@ from kraftbridge.models.report import (
     VerificationReport,
 )
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.outside import bounds
+from kraftbridge.outside import bounds, stores
+from kraftbridge.pods.credentials import CredentialsError, chain_problems, keystore
 from kraftbridge.services import clients
 from kraftbridge.services.act.archives import report_of
 from kraftbridge.services.observe.runs import last_run
@@ -93,6 +96,44 @@ def test_a_file_is_a_key_of_the_same_secret() -> None:
 def test_a_store_of_another_kind_is_refused() -> None:
     with pytest.raises(InvalidSpecError, match=r"JKS of x\.jks cannot be read; use PEM"):
         inlined({"security.protocol": "SSL", "ssl.truststore.location": "x.jks"}, bounds.held({"x.jks": b""}, "s"))
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "OPENED_WITHIN_SECONDS", 3.0)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_store_that_takes_hours_is_given_up_and_nobody_waits_for_it() -> None:
+    with slow_stores.others_go_on(), pytest.raises(InvalidSpecError, match="not opened within 3 s"):
+        inlined(
+            {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "s.p12", "ssl.keystore.password": "x"},
+            bounds.held({"s.p12": slow_stores.store()}, "Secret kafka/s"),
+        )
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("password", ["x", ""])
+def test_a_key_that_takes_hours_is_given_up(password: str) -> None:
+    wanted = "not opened within 3 s" if password else "Password was not given"
+    key, chain = slow_stores.key_and_chain()
+    settings = {**PEM, "ssl.keystore.key": key, "ssl.keystore.certificate.chain": chain, "ssl.key.password": password}
+    with pytest.raises(InvalidSpecError, match=wanted):
+        Security.from_properties(settings)
+
+
+def test_a_key_of_two_large_primes_is_read_at_once() -> None:
+    factors = 2**4423 - 1, 2**4253 - 1
+    with slow_stores.others_go_on(), pytest.raises(CredentialsError, match="is not the key of the first certificate"):
+        keystore(secret(authority()) | {"tls.key": slow_stores.rsa_key(*factors)})
+
+
+def test_a_chain_of_any_length_is_refused_before_it_is_verified() -> None:
+    data = secret(authority())
+    for name, most in (("tls.crt", bounds.CHAIN), ("ca.crt", bounds.AUTHORITIES)):
+        many = data | {name: data["ca.crt"] * (most + 1)}
+        with pytest.raises(CredentialsError, match=f"{name} has {most + 1} certificates, and {most} is the most"):
+            chain_problems(many, (), server=False, client=False)
 
 
 def test_a_program_of_one_tenant_reads_regular_files_only(tmp_path: Path) -> None:

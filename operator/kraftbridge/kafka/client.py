@@ -16,14 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
-from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
-from cryptography.x509 import Certificate
-
 from kraftbridge.exceptions import InvalidSpecError
 from kraftbridge.outside import bounds
 from kraftbridge.outside.bounds import PathRefusedError
 from kraftbridge.outside.endpoints import Judge, anywhere
+from kraftbridge.outside.stores import opened, plain_key
 
 _lock = threading.Lock()
 _under_way: dict[tuple[str, int], Future[tuple[str, ...]]] = {}
@@ -215,8 +212,9 @@ def _tls_context(properties: Mapping[str, str], *, cached: bool = True) -> ssl.S
             # the ssl module reads only files; the directory has mode 0700
             with tempfile.TemporaryDirectory(prefix="kraftbridge-kafka-") as directory:
                 path = Path(directory) / "client.pem"
-                path.write_text(chain)
-                context.load_cert_chain(path, password=properties.get("ssl.key.password") or "")
+                password = properties.get("ssl.key.password", "")
+                path.write_text(_with_plain_key(chain, password))
+                context.load_cert_chain(path, password=password)
     except (OSError, ValueError) as error:
         raise InvalidSpecError(f"the TLS settings cannot be used: {type(error).__name__}: {error}") from error
     return context
@@ -275,20 +273,13 @@ _STORES: Final = {
 
 
 def _pem_of(content: bytes, store: str, location: str, properties: Mapping[str, str]) -> str:
-    container = load_pkcs12(content, properties.get(f"ssl.{store}.password", "").encode() or None)
-    others = "".join(_pem(entry.certificate) for entry in container.additional_certs)
+    container = opened(content, properties.get(f"ssl.{store}.password", ""))
+    others = "".join(container.others)
     if store == "truststore":
         return others
-    if container.key is None or container.cert is None:
+    if not container.key or not container.certificate:
         raise ValueError(f"{location} holds no private key with its certificate")
-    key_password = properties.get("ssl.key.password", "").encode()
-    encryption = BestAvailableEncryption(key_password) if key_password else NoEncryption()
-    key = container.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode()
-    return key + _pem(container.cert.certificate) + others
-
-
-def _pem(certificate: Certificate) -> str:
-    return certificate.public_bytes(Encoding.PEM).decode()
+    return container.key + container.certificate + others
 
 
 def _trusted_certificates(properties: Mapping[str, str]) -> str | None:
@@ -307,6 +298,23 @@ def _key_and_chain(properties: Mapping[str, str]) -> str | None:
         return None
     # One text may hold both.
     return "\n".join(_unfold(pem) for pem in dict.fromkeys((key, chain)))
+
+
+def _with_plain_key(chain: str, password: str) -> str:
+    """Return key and certificates with the key decrypted: OpenSSL would hash the password as often as the key says."""
+    if _ENCRYPTED not in chain:
+        return chain
+    plain = plain_key(chain, password)
+    blocks = [
+        f"-----BEGIN {kind}-----{content}-----END {kind}-----\n"
+        for kind, content in bounds.pem_blocks(chain)
+        if not kind.endswith("PRIVATE KEY")
+    ]
+    return plain + "".join(blocks)
+
+
+_ENCRYPTED: Final = "-----BEGIN ENCRYPTED PRIVATE KEY-----"
+"""PKCS#8. The older form (``Proc-Type: 4,ENCRYPTED``) hashes its password once."""
 
 
 def _refuse_file(properties: Mapping[str, str], store: str) -> None:

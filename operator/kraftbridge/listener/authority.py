@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from kraftbridge.outside.stores import opened
 from kraftbridge.pods.credentials import (
     AUTHORITIES,
     CERTIFICATE,
@@ -194,17 +195,22 @@ def stores_problem(files: Mapping[str, bytes]) -> str:
         own = _pem_keystore(files)
         if files[KEYSTORE].decode() != own:
             return f"{KEYSTORE} is not the key and the certificate of {KEY} and {CERTIFICATE}"
-        key, certificate, _ = pkcs12.load_key_and_certificates(files[PKCS12_KEYSTORE], files[PASSWORD])
-        trusted = pkcs12.load_pkcs12(files[PKCS12_TRUSTSTORE], files[PASSWORD]).additional_certs
-        if key is None or certificate != x509.load_pem_x509_certificate(files[CERTIFICATE]):
+        password = files[PASSWORD].decode()
+        held = opened(files[PKCS12_KEYSTORE], password)
+        trusted = opened(files[PKCS12_TRUSTSTORE], password).others
+        if not held.key or held.certificate != _same_pem(files[CERTIFICATE]):
             return f"{PKCS12_KEYSTORE} does not hold the certificate of {CERTIFICATE}"
-        if [t.certificate for t in trusted] != [x509.load_pem_x509_certificate(files[AUTHORITIES])]:
+        if list(trusted) != [_same_pem(files[AUTHORITIES])]:
             return f"{PKCS12_TRUSTSTORE} does not hold the authority of {AUTHORITIES}"
     except KeyError as error:
         return f"{error.args[0]} is missing"
     except (ValueError, UnicodeDecodeError):
         return f"{PKCS12_KEYSTORE} or {PKCS12_TRUSTSTORE} cannot be opened with {PASSWORD}"
     return ""
+
+
+def _same_pem(certificate: bytes) -> str:
+    return x509.load_pem_x509_certificate(certificate).public_bytes(Encoding.PEM).decode()
 
 
 def expires_at(data: Mapping[str, str]) -> datetime:
@@ -243,7 +249,7 @@ def principals(uid_part: str) -> dict[str, str]:
 
 def _authority(data: Mapping[str, str]) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     keystore(data)  # reads both, and says what is wrong
-    key = load_pem_private_key(data[KEY].encode(), None)
+    key = load_pem_private_key(data[KEY].encode(), None, unsafe_skip_rsa_key_validation=True)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise CredentialsError(f"{KEY} is not a key that the operator made")
     return _one(data, CERTIFICATE), key

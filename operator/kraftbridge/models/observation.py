@@ -31,6 +31,7 @@ from kraftbridge.models.survey import Survey
 from kraftbridge.models.survey import Unobserved as Unobserved  # noqa: PLC0414 - the rest of the package knows it from here
 from kraftbridge.models.volumes import Mount
 from kraftbridge.models.zookeeper_needs import ZooKeeperNeed
+from kraftbridge.outside import bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def clues_in(log: str) -> tuple[Clue, ...]:
     A line in the group ``less`` replaces no other, since it names less.
     """
     clues: dict[Code, Clue] = {}
-    for line in log.splitlines():
+    for line in bounds.lines(log):
         for code, pattern in PATTERNS.items():
             match = pattern.search(line)
             if match is None or (code in clues and match.groupdict().get("less")):

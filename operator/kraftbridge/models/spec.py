@@ -107,8 +107,8 @@ class PodSettings(Placement):
 class ZooKeeperSpec(Model):
     """Connection to the ZooKeeper ensemble that the brokers use."""
 
-    connect: Annotated[str, Field(min_length=1, pattern=r"^[^/\s,]+(,[^/\s,]+)*(/\S*)?$")]
-    """Value of the brokers' ``zookeeper.connect``: host:port pairs and the chroot,
+    connect: Annotated[str, Field(min_length=1, max_length=8192, pattern=r"^[^/\s,]+(,[^/\s,]+){0,63}(/\S*)?$")]
+    """Value of the brokers' ``zookeeper.connect``: up to 64 host:port pairs and the chroot,
     for example ``zk-0.zk:2181,zk-1.zk:2181/kafka``."""
     secret_name: Name | None = None
     """Secret with the credentials for ZooKeeper. The operator and the KRaft controllers use it.
@@ -187,8 +187,10 @@ class BrokersSpec(Model):
     With ``configStyle: Auto`` the dry start finds the prefix."""
     properties: PropertiesSource | None = None
     """Location of the properties file. Required with ``configStyle: Properties``. With ``Auto`` it may be left out."""
-    bootstrap_servers: Annotated[str, Field(min_length=1, pattern=r"^[^\s,:]+:[0-9]+(,[^\s,:]+:[0-9]+)*$")]
-    """Addresses of brokers as host:port, separated by commas.
+    bootstrap_servers: Annotated[
+        str, Field(min_length=1, max_length=8192, pattern=r"^[^\s,:]+:[0-9]+(,[^\s,:]+:[0-9]+){0,63}$")
+    ]
+    """Up to 64 addresses of brokers as host:port, separated by commas.
     Pods in the namespace of the migration must be able to resolve them."""
     client_config_secret: Name | None = None
     """Secret whose key ``client.properties`` configures the Kafka clients of the operator

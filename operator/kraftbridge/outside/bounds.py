@@ -86,6 +86,24 @@ COPIES_BYTES: Final = 32 * MIB
 COPIES_VALUES: Final = 600_000
 """Values in its JSON."""
 
+CHAIN: Final = 10
+"""Certificates of a chain."""
+
+AUTHORITIES: Final = 300
+"""Certificates of a bundle of authorities. Those of operating systems have 150."""
+
+GAUGES: Final = 1_000
+"""Lines of a controller's metrics page that are read. Kafka 3.9 has 33."""
+
+GAUGE_CHARACTERS: Final = 1_000
+"""One of these lines. Kafka's have fewer than 200."""
+
+LOG_LISTING_BYTES: Final = MIB
+"""A log server's list of files: 60 bytes for each."""
+
+LOG_LINE_CHARACTERS: Final = 4_096
+"""What is read of one line of a log. A pattern takes time with the square of a line that nearly fits."""
+
 FILE_BYTES: Final = MIB
 """A file that a client setting names. A Secret holds no more (``MaxSecretSize`` of the API server)."""
 
@@ -202,6 +220,12 @@ def until_closed(
 
 
 _CHUNK_BYTES: Final = 64 * KIB
+
+
+def lines(log: str) -> list[str]:
+    """Return the lines of a log, each without what is beyond `LOG_LINE_CHARACTERS`."""
+    return [line[:LOG_LINE_CHARACTERS] for line in log.splitlines()]
+
 
 # ------------------------------------------------------------------------------------------------ packed and nested
 

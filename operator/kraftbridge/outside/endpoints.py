@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -62,6 +64,38 @@ def connect_to_host(host: str, port: int, seconds: float, judge: Judge) -> socke
         except OSError as error:
             failure = error
     raise failure
+
+
+@contextmanager
+def ended_after(connection: socket.socket, seconds: float) -> Iterator[None]:
+    """End a connection whose use takes longer: a peer that sends a byte now and then meets no time limit of a socket.
+
+    Raises
+    ------
+    TimeoutError
+        It was ended.
+    """
+    over = threading.Event()
+
+    def end() -> None:
+        over.set()
+        # Of a connection with TLS, too, without its farewell: another thread reads from it.
+        with suppress(OSError):
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if over.is_set():
+            raise TimeoutError(f"no answer within {seconds:.0f} s") from error
+        raise
+    finally:
+        timer.cancel()
+    if over.is_set():
+        raise TimeoutError(f"no answer within {seconds:.0f} s")
 
 
 def judge_peer(host: str, connection: socket.socket, judge: Judge) -> None:

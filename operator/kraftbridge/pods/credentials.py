@@ -31,6 +31,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from kraftbridge.outside import bounds
+
 CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
 AUTHORITIES: Final = "ca.crt"
@@ -338,16 +340,23 @@ def _certificates(data: Mapping[str, str], name: str) -> list[x509.Certificate]:
     if not data.get(name, "").strip():
         raise CredentialsError(f"{name} is missing")
     try:
-        return x509.load_pem_x509_certificates(data[name].encode())
+        found = x509.load_pem_x509_certificates(data[name].encode())
     except ValueError as error:
         raise CredentialsError(f"{name} is not a certificate in PEM") from error
+    # Each of the chain may be compared with each authority.
+    most = bounds.AUTHORITIES if name == AUTHORITIES else bounds.CHAIN
+    if len(found) > most:
+        raise CredentialsError(f"{name} has {len(found)} certificates, and {most} is the most that is accepted")
+    return found
 
 
 def _key(data: Mapping[str, str]) -> PrivateKeyTypes:
     if not data.get(KEY, "").strip():
         raise CredentialsError(f"{KEY} is missing")
     try:
-        return load_pem_private_key(data[KEY].encode(), None)
+        # OpenSSL would prove the factors of an RSA key prime, for hours if it is large.
+        # What counts is whether it is the key of the certificate.
+        return load_pem_private_key(data[KEY].encode(), None, unsafe_skip_rsa_key_validation=True)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it is encrypted
         raise CredentialsError(f"{KEY} is not a private key in PEM without password") from error
 

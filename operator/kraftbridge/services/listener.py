@@ -23,7 +23,8 @@ from kraftbridge.pods.credentials import (
     truststore,
 )
 
-_USER: Final = re.compile(r'\buser_([^\s=]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
+_USER: Final = re.compile(r'\buser_([^\s=]{1,256}+)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|([^\s;]++))')
+"""A user of SASL/PLAIN. Without a bound and without backtracking, a login of 1 MiB took hours."""
 _FILES: Final = f"{CREDENTIALS}/{LISTENER_FOLDER}"
 
 

@@ -32,6 +32,7 @@ from kraftbridge.models.observation import (
     VoterState,
 )
 from kraftbridge.models.phase import ZkMigrationState
+from kraftbridge.outside import bounds
 from kraftbridge.outside.endpoints import Judge, anywhere, connect
 from kraftbridge.storage.zookeeper import CANARY_QUOTA
 
@@ -392,6 +393,7 @@ _CONTROLLER_GAUGE: Final = "kafka_controller_KafkaController_Value"
 """``kafka.controller:type=KafkaController,name=…``, attribute ``Value``."""
 _RAFT_PREFIX: Final = "kafka_server_raft_metrics_"
 """``kafka.server:type=raft-metrics``, one attribute per gauge (KIP-595)."""
+_ASK: Final = "Ask what answers at this address"
 _PREFIXES: Final = (_CONTROLLER_GAUGE, _RAFT_PREFIX)
 
 
@@ -425,7 +427,7 @@ def read_controller_metrics(
         raise ObservationError(source, reason) from error
     try:
         return parse_controller_metrics(node_id, page)
-    except ValueError as error:
+    except (ValueError, bounds.BoundExceededError) as error:
         raise ObservationError(source, str(error)) from error
 
 
@@ -436,6 +438,8 @@ def parse_controller_metrics(node_id: int, page: str) -> ControllerMetrics:
     ------
     ValueError
         A gauge is missing, is not a whole number, or has an unknown value.
+    BoundExceededError
+        The page has more gauges, or longer ones, than a controller's.
     """
     gauges = _gauges(page)
 
@@ -469,9 +473,12 @@ def parse_controller_metrics(node_id: int, page: str) -> ControllerMetrics:
 
 def _gauges(page: str) -> dict[str, float]:
     # A page may be long.
-    lines = "".join(line for line in page.splitlines(keepends=True) if line.startswith(_PREFIXES))
+    lines = [line for line in page.splitlines() if line.startswith(_PREFIXES)]
+    bounds.count("the page", len(lines), bounds.GAUGES, "gauges of the controller", _ASK)
+    # The parser's time grows with the square of a line.
+    bounds.count("a gauge of the page", max(map(len, lines), default=0), bounds.GAUGE_CHARACTERS, "characters", _ASK)
     gauges = {}
-    for family in text_string_to_metric_families(lines):
+    for family in text_string_to_metric_families("".join(f"{line}\n" for line in lines)):
         for sample in family.samples:
             name = sample.name.removeprefix(_RAFT_PREFIX)
             if name == _CONTROLLER_GAUGE:

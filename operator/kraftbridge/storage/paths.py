@@ -12,7 +12,7 @@ from typing import Final
 
 from kraftbridge.constants import LOG_SERVER_PORT
 from kraftbridge.exceptions import ObservationError
-from kraftbridge.outside.endpoints import Judge, anywhere, connect_to_host
+from kraftbridge.outside.endpoints import Judge, anywhere, connect_to_host, ended_after
 from kraftbridge.outside.json_text import parsed_json
 from kraftbridge.pods.paths import (
     CONNECTED_WITHIN_SECONDS,
@@ -60,9 +60,10 @@ def _ask(host: str, port: int, token: str, authority: str, targets: Sequence[Tar
         with closing(http.client.HTTPSConnection(host, port, timeout=seconds, context=context)) as connection:
             plain = connect_to_host(host, port, seconds, judge)
             connection.sock = context.wrap_socket(plain, server_hostname=host)
-            connection.request("POST", PATHS_PATH, body, headers)
-            response = connection.getresponse()
-            answer = response.read(MOST_BYTES + 1)
+            with ended_after(connection.sock, seconds):
+                connection.request("POST", PATHS_PATH, body, headers)
+                response = connection.getresponse()
+                answer = response.read(MOST_BYTES + 1)
     except (OSError, http.client.HTTPException) as error:
         raise ObservationError(where, str(error) or type(error).__name__) from error
     if response.status in _UNKNOWN_TO_IT:

@@ -46,6 +46,10 @@ CHANGES = {
     "spec.template": {"template": {"spec": {"containers": [{"name": "kafka", "env": [{"name": "A", "value": "2"}]}]}}},
     "spec.updateStrategy": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}},
     "spec.replicas": {"replicas": 1},
+    "spec.ordinals": {"ordinals": {"start": 1}},
+    "spec.persistentVolumeClaimRetentionPolicy": {
+        "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete", "whenDeleted": "Delete"}
+    },
 }
 
 
@@ -95,6 +99,17 @@ def test_the_lock_cannot_be_taken_away(cluster: Cluster, locked: str, change: st
     answer = cluster.refused("annotate", "statefulset", locked, change, "--overwrite", user=SOMEBODY)
     assert f"annotation {LOCK} may not be changed" in answer
     assert f"--as={OPERATOR}" in answer
+
+
+def test_an_owner_that_does_not_exist_is_refused(cluster: Cluster, locked: str) -> None:
+    """The garbage collector would delete the StatefulSet, and the policy admits the garbage collector."""
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"}
+    patch = json.dumps({"metadata": {"ownerReferences": [owner]}})
+    answer = cluster.refused("patch", "statefulset", locked, "--type", "merge", "--patch", patch, user=SOMEBODY)
+    assert "metadata.ownerReferences cannot be changed now" in answer
+    cluster.do(
+        "patch", "statefulset", "free", "--type", "merge", "--patch", patch, "--dry-run=server", user=SOMEBODY
+    )  # fmt: skip
 
 
 def test_harmless_changes_are_admitted(cluster: Cluster, locked: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -23,6 +24,7 @@ from kraftbridge.models.phase import Phase
 from kraftbridge.models.pod_problem import PodProblem
 from kraftbridge.models.status import Waiting, WaitKind
 from kraftbridge.phases.gates import is_slow
+from kraftbridge.storage.ports import LOG_BYTES
 
 LINES = {
     Code.BROKERS_NOT_REGISTERED: (
@@ -109,6 +111,22 @@ def test_each_line_is_recognized_said_and_has_a_fix(code: Code) -> None:
     clue = next(c for c in found if c.code is code)
     assert words in meaning_of(clue)
     assert clue.code.fix
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Shutdown broker because all log dirs in ",
+        "Failed authentication with a (channelId=b) (",
+        "Error while reading ",
+    ],
+)
+def test_a_line_of_any_length_is_read_in_time_that_grows_with_it(words: str) -> None:
+    """An image prints what it likes, and the operator reads its log for one tenant of many."""
+    line = (words * (LOG_BYTES // len(words)))[:LOG_BYTES]
+    began = time.process_time()
+    clues_in(line)
+    assert time.process_time() - began < 5.0
 
 
 def test_the_last_line_of_a_kind_counts_and_the_telling_one_comes_first() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -87,6 +89,17 @@ def test_users_of_a_plain_login_are_read_as_java_reads_them() -> None:
     assert found is not None
     assert found.users == {"c": 'a "b" \\ c', "d": "plain"}
     assert listener_of_controllers(spec("PLAINTEXT"), {}) is None
+
+
+@pytest.mark.parametrize("unit", ["user_-", "user_a ", "user_a", 'user_a="', 'user_a="\\\\'])
+def test_a_login_of_any_form_is_read_in_time_that_grows_with_it(unit: str) -> None:
+    """The operator reads it for one tenant, and all others wait meanwhile."""
+    login = (unit * 60_000)[:300_000]
+    properties = f"sasl.mechanism.controller.protocol=PLAIN\nlistener.name.controller.plain.sasl.jaas.config={login}\n"
+    began = time.process_time()
+    with suppress(CannotBeTriedError):
+        listener_of_controllers(spec("SASL_PLAINTEXT"), {"listener.properties": properties})
+    assert time.process_time() - began < 10.0
 
 
 def test_the_logins_that_the_operator_issues_are_tried_without_a_controller() -> None:

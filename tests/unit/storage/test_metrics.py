@@ -10,6 +10,7 @@ from tests.unit.storage.servers import http_server
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import ControllerMetrics
 from kraftbridge.models.phase import ZkMigrationState
+from kraftbridge.outside.bounds import BoundExceededError
 from kraftbridge.storage.kafka_controllers import parse_controller_metrics, read_controller_metrics
 
 DATA = Path(__file__).parent / "data"
@@ -105,3 +106,19 @@ def test_a_silent_exporter_is_an_observation_error_in_time() -> None:
         with pytest.raises(ObservationError, match="timed out"):
             read_controller_metrics(3000, "127.0.0.1", silent.getsockname()[1], timeout_seconds=0.3)
         assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        'kafka_controller_KafkaController_Value{name="%d"} 1\n' * 300_000,
+        "kafka_controller_KafkaController_Value{" + ",".join(f'a{i}="b"' for i in range(300_000)) + "} 1\n",
+        'kafka_controller_KafkaController_Value{name="' + "\\\\" * (4 << 20) + '"} 1\n',
+    ],
+    ids=["lines", "labels", "escapes"],
+)
+def test_a_page_of_any_form_is_refused_before_it_takes_time(page: str) -> None:
+    began = time.process_time()
+    with pytest.raises(BoundExceededError, match="is the most that is accepted"):
+        parse_controller_metrics(3000, page)
+    assert time.process_time() - began < 5.0

@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import http.client
 import socket
+import socketserver
 import ssl
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,11 +20,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kraftbridge.exceptions import LogUnavailableError
+from kraftbridge.exceptions import LogUnavailableError, ObservationError
+from kraftbridge.metadata.log import files as log_files
 from kraftbridge.metadata.log.files import FileVanishedError, LocalLogFiles, RemoteLogFiles, listing
 from kraftbridge.metadata.log.replay import LogReplay
 from kraftbridge.pods import logserver
 from kraftbridge.pods.logserver import LogServer
+from kraftbridge.storage import paths as storage_paths
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "metadata" / "dualwrite" / "c3000"
 TOKEN = "a-token-of-this-test-run"
@@ -248,3 +253,51 @@ def eventually(holds):
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+class _Endless(socketserver.BaseRequestHandler):
+    """Answers as a log server that never ends: at once, or a byte now and then, in the header or in the body."""
+
+    def handle(self) -> None:
+        where = self.server.where  # type: ignore[attr-defined]
+        self.request.recv(65536)
+        with suppress(OSError):
+            self.request.sendall(b"HTTP/1.1 200 OK\r\n" + (b"\r\n" if where != "header" else b"X: "))
+            while True:
+                self.request.sendall(b"x" * (1 << 20 if where == "bytes" else 1))
+                time.sleep(0.0 if where == "bytes" else 0.05)
+
+
+@pytest.mark.parametrize("where", ["bytes", "body", "header"])
+@pytest.mark.parametrize("asked", ["listing", "file", "paths"])
+def test_an_answer_that_does_not_end_is_refused_in_time(tmp_path, monkeypatch, where, asked):
+    write_certificate(tmp_path)
+    monkeypatch.setattr(log_files, "_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(storage_paths, "_MARGIN_SECONDS", -4.0)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Endless)
+    server.daemon_threads = True
+    server.where = where  # type: ignore[attr-defined]
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    port = server.server_address[1]
+    authority = (tmp_path / "tls.crt").read_text()
+    files = RemoteLogFiles(f"https://127.0.0.1:{port}", None, token=TOKEN, authority=authority, timeout_seconds=5.0)
+    asks = {
+        "listing": files.sizes,
+        "file": lambda: files.read("quorum-state", 0, 100),
+        "paths": lambda: storage_paths.try_paths("127.0.0.1", TOKEN, authority, [("kafka-0", 9092)], port),
+    }
+    tracemalloc.start()
+    began = time.monotonic()
+    try:
+        with pytest.raises((LogUnavailableError, ObservationError)):
+            asks[asked]()
+        assert time.monotonic() - began < 4.0
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+        files.close()
+        server.shutdown()
+        server.server_close()

@@ -13,7 +13,8 @@ from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
 
 from kraftbridge.exceptions import LogUnavailableError
-from kraftbridge.outside.endpoints import Judge, anywhere, connect_to_host
+from kraftbridge.outside import bounds
+from kraftbridge.outside.endpoints import Judge, anywhere, connect_to_host, ended_after
 from kraftbridge.outside.json_text import parsed_json
 
 LOG_FOLDER: Final = "__cluster_metadata-0"
@@ -23,6 +24,8 @@ FILES_PATH: Final = "/v1/files"
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _CHUNK_BYTES = 8 << 20
+_ANSWER_SECONDS: Final = 60.0
+"""For one answer: a chunk at 140 KB/s."""
 
 
 class FileVanishedError(LogUnavailableError):
@@ -250,13 +253,16 @@ class RemoteLogFiles:
 
     def _get(self, path: str, byte_range: tuple[int, int] | None) -> bytes:
         headers = {}
+        # A refusal is longer than a short range.
+        asked_bytes = 0 if byte_range is None else byte_range[1] - byte_range[0]
+        most_bytes = max(asked_bytes, bounds.LOG_LISTING_BYTES)
         try:
             token = self._bearer_token()
             if token:
                 headers["Authorization"] = f"Bearer {token}"
             if byte_range is not None:
                 headers["Range"] = f"bytes={byte_range[0]}-{byte_range[1] - 1}"
-            status, reason, body = self._request(path, headers)
+            status, reason, body = self._request(path, headers, most_bytes)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise LogUnavailableError(f"{self.place}{path} cannot be read: {error!r}") from error
@@ -275,10 +281,12 @@ class RemoteLogFiles:
             return self._token
         return self._token_path.read_text(encoding="utf-8").strip()
 
-    def _request(self, path: str, headers: Mapping[str, str]) -> tuple[int, str, bytes]:
+    def _request(self, path: str, headers: Mapping[str, str], most_bytes: int) -> tuple[int, str, bytes]:
         if self._connection is not None:
             try:
-                return self._exchange(self._connection, path, headers)
+                return self._exchange(self._connection, path, headers, most_bytes)
+            except bounds.BoundExceededError:
+                raise
             except (OSError, http.client.HTTPException):
                 self.close()  # the server may have closed the kept connection in the meantime
         self._connection = http.client.HTTPSConnection(
@@ -286,14 +294,24 @@ class RemoteLogFiles:
         )
         plain = connect_to_host(self._host, self._port, self._timeout_seconds, self._judge)
         self._connection.sock = self._context.wrap_socket(plain, server_hostname=self._host)
-        return self._exchange(self._connection, path, headers)
+        return self._exchange(self._connection, path, headers, most_bytes)
 
     def _exchange(
-        self, connection: http.client.HTTPSConnection, path: str, headers: Mapping[str, str]
+        self, connection: http.client.HTTPSConnection, path: str, headers: Mapping[str, str], most_bytes: int
     ) -> tuple[int, str, bytes]:
-        connection.request("GET", self._prefix + path, headers=dict(headers))
-        response = connection.getresponse()
-        return response.status, response.reason, response.read()
+        with ended_after(connection.sock, _ANSWER_SECONDS):
+            connection.request("GET", self._prefix + path, headers=dict(headers))
+            response = connection.getresponse()
+            body = response.read(most_bytes + 1)
+        if len(body) > most_bytes:
+            self.close()
+            raise bounds.BoundExceededError(
+                f"{self.place}{path}",
+                f"it sent more than {bounds.size(most_bytes)}",
+                bounds.size(most_bytes),
+                "Ask what answers at this address",
+            )
+        return response.status, response.reason, body
 
 
 def open_log_files(url: str, token_path: str | None = None, ca_path: str | None = None) -> LogFiles:

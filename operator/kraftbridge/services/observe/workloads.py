@@ -34,6 +34,7 @@ from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import DOES_NOT_EXIST
 from kraftbridge.models.volumes import mounts_of
 from kraftbridge.models.zookeeper_needs import zookeeper_needs
+from kraftbridge.outside import bounds
 from kraftbridge.phases.draft import Migration
 from kraftbridge.services.answers import Answers
 from kraftbridge.storage.ports import Object as Stored
@@ -507,7 +508,8 @@ class LogReader:
         container = migration.spec.brokers.container
 
         def read() -> StartLog:
-            text = self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES) or ""
+            log = self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES)
+            text = "\n".join(bounds.lines(log or ""))
             if watched is not None and not _OF_KAFKA.search(text):
                 raise ObservationError(f"log of pod {pod.name}", "Kafka's log is not in it")
             loading = list(filter(_LOADING.search, text.splitlines()))
@@ -515,7 +517,8 @@ class LogReader:
             operation = migration.status.operation
             if operation is None or operation.unclean_start or not pod.replaces(operation):
                 return StartLog(pod.process, recovery)
-            begin = self._kubernetes.pod_logs(namespace, pod.name, container, None, limit_bytes=_BEGIN_BYTES) or ""
+            log = self._kubernetes.pod_logs(namespace, pod.name, container, None, limit_bytes=_BEGIN_BYTES)
+            begin = "\n".join(bounds.lines(log or ""))
             unclean = _UNCLEAN.search(begin) or _UNCLEAN.search(text)
             clean = _CLEAN.search(begin) or _CLEAN.search(text)
             return StartLog(pod.process, recovery, unclean[0] if unclean else "", clean=clean is not None)
