@@ -28,6 +28,9 @@ def of_release(manifest: str, release: str) -> str:
     """Return the brokers' manifest with a former release of Kafka, whose own protocol version is in force."""
     lines = manifest.replace(KAFKA_IMAGE, f"{KAFKA_IMAGE.partition(':')[0]}:{release}").splitlines()
     kept = [line for line in lines if not _PROTOCOL.search(line)]
+    # Kafka before 3.0 takes KAFKA_PORT, which Kubernetes sets for a Service of this name, for a setting.
+    grace = next(number for number, line in enumerate(kept) if "terminationGracePeriodSeconds" in line)
+    kept.insert(grace, kept[grace].partition("termination")[0] + "enableServiceLinks: false")
     return "\n".join(kept) + "\n"
 
 
