@@ -37,6 +37,10 @@ _AT_ONCE = re.compile(
     rf"(?:{_PROTOCOL}|\b3\.9\b)(?:(?!\. ).)*?\bin (?:one|the same|a single) (?:rolling )?(?:restart|roll)\b",
     re.IGNORECASE,
 )
+_BY_THE_OPERATOR = re.compile(
+    r"spec\.brokers\.upgrade|upgrade: image:|UpgradingBrokers|the operator (?:takes|restarts)", re.IGNORECASE
+)
+"""Words of the leg in which the operator itself pins the protocol, and lifts it once every broker runs 3.9."""
 _NOT_ADVICE = re.compile(
     r"\bcannot (?:up|down)grade|is not 3\.9|starts a real Kafka|start its own|--release-version", re.IGNORECASE
 )
@@ -50,6 +54,8 @@ def wrong(text: str) -> list[str]:
     found = []
     if _AT_ONCE.search(text):
         found.append("the release and the protocol version in one restart")
+    if _BY_THE_OPERATOR.search(text):
+        return found
     if _TO_BRIDGE.search(text) and not _PINNED.search(text) and not _WHEN_ALL.search(text):
         found.append("3.9 without the pin")
     if _LIFT.search(text) and not (_PINNED.search(text) or _WHEN_ALL.search(text) or _ON_KRAFT.search(text)):

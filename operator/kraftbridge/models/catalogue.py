@@ -824,8 +824,8 @@ class Code(StrEnum):
     )
     PROTOCOL_IN_FILE = (
         "ProtocolInFile", _BLOCKING, _PREFLIGHT,
-        ("The properties file sets inter.broker.protocol.version={protocol}. After a rollback it would bring "
-         "that version back to brokers that have run 3.9"),
+        ("The properties file sets inter.broker.protocol.version={protocol}. "
+         "After a rollback the brokers would read it again, although they have run a newer one"),
         ("Remove the setting from the file if it is the default of the release that runs, and restart the brokers one "
          "at a time. If it is lower, set the release's own default first"),
     )

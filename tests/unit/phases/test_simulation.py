@@ -220,7 +220,6 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
         ("hasty", "all controllers restart", ENDED_SEEDS),
         ("crowding", "is stopped while [", range(38, 200)),
         ("impatient", "while it recovers its logs", range(SLOW_STARTS, 400, 8)),
-        ("unpinned", "which is not the lowest that ran", LEGS),
         ("unpinned", "while another broker runs the former image", LEGS),
         ("relapsing", "starts with the former image after it has run 3.9's protocol", LEGS),
         ("wordless", "nobody has given the former image up", LEGS),
