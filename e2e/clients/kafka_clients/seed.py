@@ -7,6 +7,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
@@ -23,6 +24,7 @@ from confluent_kafka.admin import (
 )
 from kafka import TopicPartition
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ACLResourcePatternType, ResourcePattern, ResourceType
+from kafka.errors import IncompatibleBrokerVersion
 
 from kafka_clients.cluster import WireAdmin, confluent_admin, librdkafka_config, wait_until_formed
 
@@ -197,8 +199,13 @@ def create_acls(wire: WireAdmin) -> None:
         acl(ResourceType.CLUSTER, "kafka-cluster", "alice", op.IDEMPOTENT_WRITE),
         acl(ResourceType.TRANSACTIONAL_ID, "tx-", "alice", op.WRITE, pattern=prefixed),
         acl(ResourceType.DELEGATION_TOKEN, "token", "alice", op.DESCRIBE),
-        acl(ResourceType.USER, "User:bob", "alice", op.CREATE_TOKENS),
     ]
+    _create_acls(wire, acls)
+    with suppress(IncompatibleBrokerVersion):  # Kafka before 3.3 knows no users as a resource
+        _create_acls(wire, [acl(ResourceType.USER, "User:bob", "alice", op.CREATE_TOKENS)])
+
+
+def _create_acls(wire: WireAdmin, acls: list[ACL]) -> None:
     outcome = wire.create_acls(acls)
     if outcome["failed"]:
         raise RuntimeError(f"creating ACLs: {outcome['failed']}")
