@@ -17,13 +17,14 @@ from kafka.admin import (
     ResourceType,
 )
 
-from kafka_clients.cluster import BROKER_RESOURCE, TOPIC_RESOURCE, WireAdmin
+from kafka_clients.cluster import BROKER_RESOURCE, TOPIC_RESOURCE, WireAdmin, confluent_admin
 
 
 def inventory(wire: WireAdmin, *, acls_too: bool = True) -> dict:
     """Return topics, configs, quotas, SCRAM credentials and ACLs as the brokers serve them."""
     topics = {topic["name"]: topic for topic in wire.describe_topics()}
-    brokers = sorted(broker["broker_id"] for broker in wire.describe_cluster()["brokers"])
+    # The answer to DescribeCluster of Kafka before 3.7 lacks what the other client wants to take out of it.
+    brokers = sorted(confluent_admin().list_topics(timeout=20).brokers)
     configs = wire.dynamic_configs(TOPIC_RESOURCE, sorted(topics))
     broker_configs = wire.dynamic_configs(BROKER_RESOURCE, [""])
     for broker in brokers:
