@@ -14,9 +14,11 @@ from kraftbridge.builders import broker_overlays as brokers
 from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, DEFAULT_CLUSTER_DOMAIN
 from kraftbridge.models.objects import entries
+from kraftbridge.models.protocol import BRIDGE
+from kraftbridge.models.protocol import SETTING as PROTOCOL
 from kraftbridge.models.redaction import Redactor
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec
-from kraftbridge.models.status import ChannelStatus, MigrationStatus, with_channel
+from kraftbridge.models.status import BrokerUpgradeStatus, ChannelStatus, MigrationStatus, with_channel
 from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.plugin.redaction import without_unknown_settings
 from kraftbridge.plugin.session import PluginError, ReadMigration
@@ -28,6 +30,8 @@ from kraftbridge.storage.ports import KubernetesPort
 Object = dict[str, Any]
 CLUSTER_ID_OPEN = "<cluster id, read from ZooKeeper in preflight>"
 """What a diff shows in place of the cluster id while the operator does not know it."""
+PROTOCOL_OPEN = "<the lowest that runs, found in preflight>"
+"""The same of the protocol that the brokers keep until they run migration mode."""
 
 
 def plan(kubernetes: KubernetesPort, migration: ReadMigration, redactor: Redactor) -> Iterator[str]:
@@ -50,6 +54,8 @@ def plan(kubernetes: KubernetesPort, migration: ReadMigration, redactor: Redacto
     if migration.spec.brokers.config_style is ConfigStyle.AUTO and status.channel is None:
         likely = channels_of(kubernetes, migration.namespace, migration.spec)[0]
         status = status.model_copy(update={"channel": ChannelStatus.of(likely)})
+    if migration.spec.brokers.upgrade is not None and status.broker_upgrade is None:
+        status = status.model_copy(update={"broker_upgrade": BrokerUpgradeStatus(needed=True, protocol=PROTOCOL_OPEN)})
     spec = with_channel(migration.spec, status)
     yield f"Channel: {channel_line(migration.spec, status)}"
     domain = status.cluster_domain or DEFAULT_CLUSTER_DOMAIN
@@ -86,6 +92,12 @@ def plan(kubernetes: KubernetesPort, migration: ReadMigration, redactor: Redacto
                 before_file = text
             before = after
             last = str(mode)
+        if broker_facts.upgrade is not None:
+            yield (
+                f"StatefulSet {reference.name}: the brokers restart once with {broker_facts.upgrade.image}, "
+                f"on ZooKeeper. Migration mode lifts {PROTOCOL} to {BRIDGE} once spec.rollback.giveUpFormerImage "
+                "is true, and from then on a rollback keeps both"
+            )
         yield (
             f"StatefulSet {reference.name}: updateStrategy "
             f"{stateful_set['spec'].get('updateStrategy', {}).get('type', 'RollingUpdate')} -> OnDelete while "

@@ -183,12 +183,12 @@ class Facts:
         spec = migration.spec
         annotations = section(stateful_set, "spec", "template", "metadata", "annotations")
         mode = BrokerMode.of(annotations.get(ANNOTATION_CONFIGURATION, ""))
-        recorded = self.restored(migration, stateful_set["metadata"]["name"])
+        recorded = self.recorded(migration.identity, migration.status, stateful_set["metadata"]["name"])
         if recorded is None:
             return None if original_state.overlay_of(stateful_set) else stateful_set
-        if mode is BrokerMode.ZOOKEEPER:
-            return stateful_set
         facts = self.brokers(migration, recorded)
+        if mode is BrokerMode.ZOOKEEPER:
+            return self._without_kept(migration, recorded, facts, stateful_set)
         wanted = overlay(spec, facts, stateful_set["metadata"]["name"], mode)
         overlaid = Overlaid(
             container=spec.brokers.container,
@@ -198,6 +198,27 @@ class Facts:
             former_container=recorded.container,
             former_volumes=recorded.volumes,
             images=(spec.brokers.container, *recorded.init_containers) if facts.upgrade is not None else (),
+        )
+        return without_overlay(stateful_set, overlaid)
+
+    @staticmethod
+    def _without_kept(
+        migration: Migration, recorded: OriginalState, facts: BrokerFacts, stateful_set: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return a StatefulSet without what a rollback leaves in it: a broker cannot run its former image again."""
+        restored = original_state.restored_state(migration.spec, migration.status, recorded)
+        kafka = workloads.container_of(stateful_set, migration.spec.brokers.container) or {}
+        if restored is recorded or facts.upgrade is None or kafka.get("image") != facts.upgrade.image:
+            return stateful_set
+        former, kept = variables_of(recorded.container), variables_of(restored.container)
+        overlaid = Overlaid(
+            container=migration.spec.brokers.container,
+            variables={name for name, entry in kept.items() if former.get(name) != entry},
+            volumes=(),
+            mount="",
+            former_container=recorded.container,
+            former_volumes=recorded.volumes,
+            images=(migration.spec.brokers.container, *recorded.init_containers),
         )
         return without_overlay(stateful_set, overlaid)
 

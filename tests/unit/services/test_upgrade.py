@@ -69,6 +69,11 @@ def runs(operator: Operator) -> set[tuple[str, str, str]]:
     }
 
 
+def changes_told(operator: Operator) -> list[str]:
+    """Return what the operator has told of changes that somebody else made to the pod template."""
+    return [event.message for event in operator.kubernetes.events if "somebody changed" in event.message]
+
+
 def said(operator: Operator, kind: ConditionType) -> Condition:
     found = condition(operator.status().conditions, kind)
     assert found is not None
@@ -113,6 +118,7 @@ def test_the_whole_way_and_what_the_next_release_must_contain(leg: Operator) -> 
     status = leg.rest(12)
     assert runs(leg) == {(IMAGE, "3.9", BrokerMode.KRAFT)}
     assert {node.restarts for node in status.nodes if node.role == "broker"} == {3}
+    assert changes_told(leg) == []
     files = leg.kubernetes.objects["ConfigMap", "kafka", status.final_manifest]["data"]
     (ours,) = yaml.safe_load_all(files["brokers.yaml"])
     pod = ours["spec"]["template"]["spec"]
@@ -158,6 +164,7 @@ def test_before_the_lift_a_rollback_restores_everything(leg: Operator, place: Ca
     assert after["updateStrategy"] == before["updateStrategy"]
     assert not section(after, "template", "metadata", "annotations")
     assert leg.rest(4).broker_upgrade is not None
+    assert changes_told(leg) == []
 
 
 @pytest.mark.parametrize("target", [Phase.TAKING_OVER, Phase.DUAL_WRITE, Phase.AWAITING_FINALIZATION])
@@ -171,6 +178,7 @@ def test_after_the_lift_a_rollback_keeps_image_and_protocol_and_a_second_attempt
     leg.edit(target="ZooKeeper")
     leg.walk(Phase.ROLLED_BACK, steps=300)
     assert runs(leg) == {(IMAGE, "3.9", BrokerMode.ZOOKEEPER)}
+    assert changes_told(leg) == []
     template = brokers(leg)["spec"]["template"]
     assert ANNOTATION_CONFIGURATION not in section(template, "metadata", "annotations")
     assert {c["name"]: c["image"] for c in template["spec"]["initContainers"]} == {
