@@ -28,6 +28,7 @@ from kraftbridge.models.report import (
     VerificationReport,
     VerificationRequest,
     VoterAccess,
+    digest_of,
 )
 from kraftbridge.verification.command_line import main
 
@@ -193,6 +194,16 @@ def test_an_armed_run_that_nobody_wants_ends(spark, api, cluster):
         2,
         3,
     }
+
+
+def test_a_request_that_somebody_has_changed_is_2_and_nothing_is_read(spark, api, cluster):
+    """Who may write ConfigMaps would choose where the run logs in with the mounted password."""
+    arguments = armed(api, cluster)
+    digest = digest_of(api.data[REQUEST_KEY])
+    api.data[REQUEST_KEY] = api.data[REQUEST_KEY].replace("file://", "https://elsewhere.example.com/")
+    assert main([*arguments, "--request-digest", digest]) == 2
+    assert READY_KEY not in api.data
+    assert VERDICT_KEY not in api.data
 
 
 def test_a_bad_request_is_2(spark, api, cluster, tmp_path):

@@ -7,6 +7,7 @@ the migration. Topics are identified by id and name.
 import argparse
 import json
 import sys
+from urllib.parse import unquote
 
 from kafka.admin import (
     ACLFilter,
@@ -53,7 +54,10 @@ def inventory(wire: WireAdmin, *, acls_too: bool = True) -> dict:
         "broker_configs": {name or "<default>": values for name, values in broker_configs.items()},
         "quotas": wire.quotas(),
         "scram": {
-            user: sorted(f"{info['mechanism'].name}/{info['iterations']}" for info in found["credential_infos"])
+            # Kafka 2.8 answers with users' names as ZooKeeper spells them.
+            unquote(user): sorted(
+                f"{info['mechanism'].name}/{info['iterations']}" for info in found["credential_infos"]
+            )
             for user, found in wire.describe_user_scram_credentials().items()
         },
         "acls": sorted(

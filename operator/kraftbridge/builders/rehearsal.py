@@ -28,7 +28,7 @@ from kraftbridge.models.rehearsal import (
     RehearsedSettings,
     heap_bytes,
 )
-from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.models.report import ZooKeeperAccess, digest_of
 from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.spec import MigrationSpec, Placement
 
@@ -240,11 +240,13 @@ def _secrets(spec: MigrationSpec) -> dict[str, str]:
 
 
 def _ours(spec: MigrationSpec, facts: RehearsalFacts, name: str, part: str, secrets: Mapping[str, str]) -> Object:
+    # Who may write ConfigMaps must not choose where the reader logs in with what is mounted.
+    digest = ["--request-digest", digest_of(request(spec, facts).to_json())] if part == "read" else []
     return {
         "name": name,
         "image": facts.verifier_image,
         "imagePullPolicy": spec.verification.image_pull_policy,
-        "command": ["python", "-m", "kraftbridge.rehearsal.job", part, "--request", _REQUEST, "--work", _WORK],
+        "command": ["python", "-m", "kraftbridge.rehearsal.job", part, "--request", _REQUEST, "--work", _WORK, *digest],
         "resources": spec.rehearsal.resources,
         # The last lines of a container that was ended from outside say more than its exit code.
         "terminationMessagePolicy": "FallbackToLogsOnError",

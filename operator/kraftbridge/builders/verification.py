@@ -33,6 +33,7 @@ from kraftbridge.models.report import (
     VerificationRequest,
     VoterAccess,
     ZooKeeperAccess,
+    digest_of,
 )
 from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.spec import MigrationSpec, Runner, SecretKey
@@ -372,9 +373,11 @@ def job_limit_mebibytes(memory: str) -> int:
     return heap_mebibytes(memory) + overhead_mebibytes(memory, alone=True)
 
 
-def _arguments(facts: RunFacts, *, alone: bool) -> list[str]:
+def _arguments(spec: MigrationSpec, facts: RunFacts, *, alone: bool) -> list[str]:
     # A local master among the program's own arguments binds the driver to loopback, whatever has started it.
     arguments = ["run", "--configmap", f"{facts.namespace}/{names.verification_config_map(facts.run_id)}"]
+    # Who may write ConfigMaps must not choose where the run logs in with what is mounted.
+    arguments += ["--request-digest", digest_of(request(spec, facts).to_json())]
     if alone:
         arguments += ["--master", _LOCAL_MASTER]
     return arguments
@@ -505,7 +508,7 @@ def _spark_application(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
             "image": facts.image,
             "imagePullPolicy": verification.image_pull_policy,
             "mainApplicationFile": f"local://{MAIN}",
-            "arguments": _arguments(facts, alone=alone),
+            "arguments": _arguments(spec, facts, alone=alone),
             "sparkVersion": SPARK_VERSION,
             "restartPolicy": {"type": "Never"},
             "timeToLiveSeconds": KEPT_SECONDS,
@@ -539,7 +542,7 @@ def _job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
         spec, facts, "verifier",
         alone=True,
         image=facts.image,
-        command=[*command, MAIN, *_arguments(facts, alone=True)],
+        command=[*command, MAIN, *_arguments(spec, facts, alone=True)],
         resources=_job_resources(spec),
     )  # fmt: skip
     return _job_of(facts, template, 2 * verification.deadline_seconds)
@@ -578,7 +581,7 @@ def _copy_job(spec: MigrationSpec, facts: RunFacts) -> dict[str, Any]:
         alone=True,
         image=facts.image,
         # Python first: the tree is watched without a JVM, which starts when Kafka copies.
-        command=["python", MAIN, *_arguments(facts, alone=True)],
+        command=["python", MAIN, *_arguments(spec, facts, alone=True)],
         env=[
             {"name": "MASTER", "value": _LOCAL_MASTER},
             {"name": "PYSPARK_SUBMIT_ARGS", "value": joined([*_local_options(spec), "pyspark-shell"])},

@@ -7,6 +7,7 @@ Everything is JSON with camelCase names; `schemaVersion` grows when a reader of 
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
@@ -157,6 +158,11 @@ class ConfigMapReference(_Model):
 
     namespace: str
     name: str
+
+
+def digest_of(request: str) -> str:
+    """Return the digest by which a run knows its request, as JSON: SHA-256."""
+    return hashlib.sha256(request.encode()).hexdigest()
 
 
 class VerificationRequest(_Model):

@@ -44,6 +44,7 @@ from kraftbridge.models.rehearsal import (
     RehearsalVerdict,
     RehearsedSettings,
 )
+from kraftbridge.models.report import digest_of
 from kraftbridge.outside import bounds
 from kraftbridge.outside.visible import log_visibly
 from kraftbridge.pods.fence import EXIT_REACHED, NOBODY, connects, reachable, reached_after
@@ -74,20 +75,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("part", choices=("read", "fence", "run"))
     parser.add_argument("--request", type=Path, required=True, metavar="DIRECTORY", help="the mounted ConfigMap")
     parser.add_argument("--work", type=Path, required=True, metavar="DIRECTORY", help="the volume of all containers")
+    parser.add_argument(
+        "--request-digest", metavar="SHA256", default="", help="of the request; nothing is read for another one"
+    )
     options = parser.parse_args(arguments)
     if options.part == "run":
         return run(options.request, options.work)
     if options.part == "fence":
         return prove_fence(options.work)
     try:
-        read(options.request, options.work)
+        read(options.request, options.work, options.request_digest)
     except (MetadataError, RehearsalError, OSError, ValidationError) as error:
         _tell(_without_verdict(f"the tree could not be read: {error}", datetime.now(UTC)))
         return 1
     return 0
 
 
-def read(request_directory: Path, work: Path) -> None:
+def read(request_directory: Path, work: Path, request_digest: str = "") -> None:
     """Dump the tree, record the addresses that can be reached, and write the start command of Kafka's containers.
 
     Raises
@@ -95,9 +99,12 @@ def read(request_directory: Path, work: Path) -> None:
     MetadataError
         ZooKeeper cannot be read.
     RehearsalError
-        No address of ZooKeeper answers, so the isolation could not be proven.
+        No address of ZooKeeper answers, so the isolation could not be proven,
+        or somebody has changed the request, and so where this pod would log in.
     """
     request = _request(request_directory)
+    if request_digest and digest_of((request_directory / REQUEST_KEY).read_text(encoding="utf-8")) != request_digest:
+        raise RehearsalError("the request in the ConfigMap is not the one that the operator made; nothing is read")
     with ZooKeeperReader(request.zookeeper) as reader:
         znodes, unread = write_dump(reader.walk(), work / _DUMP, "")
     logger.info("%d znodes are in the copy, %d could not be read", znodes, unread)

@@ -67,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     source = run.add_mutually_exclusive_group(required=True)
     source.add_argument("--request", type=Path, metavar="FILE", help="request as JSON; starts at once")
     source.add_argument("--configmap", metavar="NAMESPACE/NAME", help="request in a ConfigMap; waits for its go")
+    run.add_argument(
+        "--request-digest", metavar="SHA256", default="", help="of the request in the ConfigMap; another one is refused"
+    )
     run.add_argument("--api-server", metavar="URL", help="default: the cluster that this pod is in")
     run.add_argument("--service-account", type=Path, metavar="DIRECTORY", help="folder with token and ca.crt")
     run.add_argument(
@@ -180,7 +183,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.service_account is not None:
             config_map.account = options.service_account
         try:
-            report = armed_run(config_map, options.master)
+            report = armed_run(config_map, options.master, options.request_digest)
         except NotWantedError as error:
             logger.error("%s", error)  # noqa: TRY400 - expected
             return EXIT_NOT_WANTED

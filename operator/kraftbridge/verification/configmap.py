@@ -32,6 +32,7 @@ from kraftbridge.models.report import (
     VerdictSummary,
     VerificationReport,
     VerificationRequest,
+    digest_of,
 )
 from kraftbridge.outside import bounds
 
@@ -61,11 +62,26 @@ class RunConfigMap:
     account: Path = _ACCOUNT
     """Folder with the service account's `token` and `ca.crt`."""
 
-    def request(self) -> VerificationRequest:
-        """Return the request in the ConfigMap."""
+    def request(self, digest: str = "") -> VerificationRequest:
+        """Return the request in the ConfigMap.
+
+        Parameters
+        ----------
+        digest
+            Of the request that the operator has made; ``""`` for any.
+
+        Raises
+        ------
+        ConfigMapError
+            There is none, or it is another one: somebody has changed where this run logs in.
+        """
         text = self._data().get(REQUEST_KEY)
         if text is None:
             raise ConfigMapError(f"{self._name} has no {REQUEST_KEY}")
+        if digest and digest_of(text) != digest:
+            raise ConfigMapError(
+                f"{self._name}: {REQUEST_KEY} is not the request that the operator made; the run reads nothing"
+            )
         try:
             return VerificationRequest.model_validate_json(text)
         except ValidationError as error:

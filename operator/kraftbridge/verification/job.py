@@ -377,7 +377,7 @@ def immediate_run(request: VerificationRequest, master: str | None = None) -> Ve
     return verify_live(open_session(local=True, master=master), request)
 
 
-def armed_run(config_map: RunConfigMap, master: str | None = None) -> VerificationReport:
+def armed_run(config_map: RunConfigMap, master: str | None = None, request_digest: str = "") -> VerificationReport:
     """Open a session, wait until the operator releases the run, verify, and write the verdict into the ConfigMap.
 
     The session is warmed up in the meantime, unless the release is already there.
@@ -392,7 +392,7 @@ def armed_run(config_map: RunConfigMap, master: str | None = None) -> Verificati
     NotWantedError
         The release did not come in time.
     """
-    request = config_map.request()
+    request = config_map.request(request_digest)
     tree = keep_tree(config_map, request) if request.profile is Profile.COPY else None
     session = open_session(local=True, master=master)
     if config_map.go(request.run_id) is None:  # otherwise the gate is waiting
