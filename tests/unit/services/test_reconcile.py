@@ -16,7 +16,7 @@ from kraftbridge.constants import ANNOTATION_LOCK, API_VERSION, KIND
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.metadata_version import Upgrade
-from kraftbridge.models.phase import Phase
+from kraftbridge.models.phase import FORWARD, Phase
 from kraftbridge.models.report import Verdict
 from kraftbridge.models.status import MetadataVersionStatus
 from kraftbridge.phases.machine import deletion_blocker
@@ -27,7 +27,8 @@ from kraftbridge.services.observe import observer
 def test_a_migration_walks_to_the_end(operator: Operator) -> None:
     operator.walk(Phase.COMPLETED)
     status = operator.rest()
-    assert [h.phase for h in status.history] == list(Phase)[:8]
+    way = [phase for phase in FORWARD if phase is not Phase.UPGRADING_BROKERS]
+    assert [h.phase for h in status.history] == way
     assert set(operator.kafka.broker_modes().values()) == {"kraft"}
     assert set(operator.kafka.controller_flags().values()) == {False}
     stateful_set = operator.kubernetes.objects["StatefulSet", "kafka", "kafka"]
