@@ -67,7 +67,7 @@ from kraftbridge.models.status import (
     ZooKeeperHistory,
 )
 
-REVERSIBLE = FORWARD[1:6]
+REVERSIBLE = tuple(phase for phase in FORWARD[1:] if phase.reversible)
 STOP = StopControllers(CONTROLLERS, (3000, 3001, 3002))
 ISOLATE = ApplyControllers(ControllerMode.ISOLATED, format_allowed=False)
 UNKNOWN = Unobserved("somebody", "it is silent")

@@ -27,7 +27,8 @@ from kraftbridge.services.observe import observer
 def test_a_migration_walks_to_the_end(operator: Operator) -> None:
     operator.walk(Phase.COMPLETED)
     status = operator.rest()
-    assert [h.phase for h in status.history] == list(FORWARD)
+    way = [phase for phase in FORWARD if phase is not Phase.UPGRADING_BROKERS]
+    assert [h.phase for h in status.history] == way
     assert set(operator.kafka.broker_modes().values()) == {"kraft"}
     assert set(operator.kafka.controller_flags().values()) == {False}
     stateful_set = operator.kubernetes.objects["StatefulSet", "kafka", "kafka"]
