@@ -281,7 +281,9 @@ def test_plan_is_a_diff_and_changes_nothing(run: Run, migrate: Any, kubernetes: 
     assert "value: uuuuuuuuuuuuuuuuuuuuuA" in run("plan").output
 
 
-def test_plan_shows_the_image_and_protocol_to_which_the_brokers_are_brought(run: Run, migrate: Any) -> None:
+def test_plan_shows_the_image_and_protocol_to_which_the_brokers_are_brought(
+    run: Run, migrate: Any, kubernetes: FakeKubernetes
+) -> None:
     brokers = {
         "statefulSets": [{"name": "kafka"}],
         "bootstrapServers": "kafka-0.kafka:9092",
@@ -294,8 +296,8 @@ def test_plan_shows_the_image_and_protocol_to_which_the_brokers_are_brought(run:
     assert "+    image: registry/kafka:3.9.2" in shown
     assert "<the lowest that runs, found in preflight>" in shown
     assert "spec.rollback.giveUpFormerImage" in shown
-    migrate_again = {key: value for key, value in brokers.items() if key != "upgrade"}
-    migrate(target="KRaftBrokers", brokers=migrate_again)
+    del kubernetes.objects["KafkaMigration", "kafka", "demo"]
+    migrate(target="KRaftBrokers", brokers={name: value for name, value in brokers.items() if name != "upgrade"})
     assert "Upgraded" not in run("plan").output
 
 
