@@ -29,9 +29,11 @@ from kraftbridge.constants import (
     CONTROLLER_LISTENER_PREFIX,
     FIELD_MANAGER,
 )
+from kraftbridge.models.metadata_version import release_of
 from kraftbridge.models.mounted_files import FilesKind, mounted_object
 from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.protocol import BRIDGE
 from kraftbridge.models.protocol import SETTING as PROTOCOL
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import GuardedStatefulSet, ListenerCertificatesStatus, RequiredVariable
@@ -77,6 +79,7 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
             config_map="" if secret else mounted,
             secret=mounted if secret else "",
             issued_secret=facts.issued_secret,
+            image="" if facts.upgrade is None else facts.upgrade.image,
         )
     protocol_map = overlaid_variable("listener.security.protocol.map", spec.brokers.env_prefix, facts.given)
     variables = mode_variables(spec, facts, BrokerMode.KRAFT)
@@ -94,6 +97,7 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
         present_variables=tuple(sorted({v for v in facts.variables if _is_login(v, spec.brokers.env_prefix)})),
         empty_variables=tuple(sorted(name for name, value in of_image.items() if not value)),
         issued_secret=facts.issued_secret,
+        image="" if facts.upgrade is None else facts.upgrade.image,
     )
 
 
@@ -110,6 +114,9 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
     variables = variables_of(container)
     env = {name: str(entry.get("value", "")) for name, entry in variables.items()}
     missing = [variable.words for variable in needed.variables if not _has(variable, env.get(variable.name))]
+    release = release_of(str(container.get("image", "")))
+    if needed.image and release is not None and release < BRIDGE:
+        missing.append(f"an image with Kafka {BRIDGE}, such as {needed.image}")
     if not container.get("envFrom"):
         missing += [name for name in needed.present_variables if name not in env]
     missing += [

@@ -1177,6 +1177,9 @@ class GuardedStatefulSet(StatusModel):
     A template with ``kraftbridge.dev/broker-mode: KRaft`` may mount another one."""
     secret: str = ""
     """Secret that the volume must mount in place of a ConfigMap, if the brokers' own properties file is in a Secret."""
+    image: str = ""
+    """Image to which the migration brought the brokers; unset where they kept their own.
+    An image whose name states an older release does not start on KRaft. The operator tells it; the policy does not."""
 
     @property
     def mounted(self) -> str:

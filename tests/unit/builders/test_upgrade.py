@@ -213,6 +213,18 @@ def test_an_image_as_the_bitnami_chart_takes_it(image: str, expected: tuple[str,
     assert values["image"] == {"registry": registry, "repository": repository, **rest}
 
 
+@pytest.mark.parametrize(
+    ("image", "words"), [("bitnami/kafka:2.8.1", ["an image with Kafka 3.9"]), (IMAGE, []), ("mine", [])]
+)
+def test_a_next_release_with_the_former_image_is_told(image: str, words: list[str]) -> None:
+    spec = migration_spec()
+    needed = hand_over.required(spec, UPGRADED, "kafka")
+    template = brokers.overlay(spec, UPGRADED, "kafka", BrokerMode.KRAFT)["spec"]["template"]
+    template["spec"]["containers"][0]["image"] = image
+    assert [lack.partition(",")[0] for lack in hand_over.lacking(needed, template)] == words
+    assert hand_over.lacking(hand_over.required(spec, FACTS, "kafka"), template) == ()
+
+
 def test_the_guard_asks_for_no_protocol_which_kraft_ignores() -> None:
     needed = hand_over.required(migration_spec(), UPGRADED, "kafka")
     assert VARIABLE not in {variable.name for variable in needed.variables}
