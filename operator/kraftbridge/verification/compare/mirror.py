@@ -16,6 +16,7 @@ An entity is
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -553,6 +554,7 @@ def compare_copy(run: Run, rows: DataFrame) -> None:
     _note_beyond(run, comparison)
     flagged = [entity for entity in comparison.flagged if not is_unreadable(run, entity)]
     flagged = _without_deletions(run, flagged, claim.get("deleting", ()))
+    flagged = [entity for entity in flagged if not is_newborn(entity)]
     if claim.get("zxid") is None:
         run.outcome.problems += _changed_before_claim(run, flagged)
         return
@@ -561,6 +563,28 @@ def compare_copy(run: Run, rows: DataFrame) -> None:
         run.outcome.add_finding(Finding.of(Code.CHANGED_AFTER_CLAIM, path))
     for entity in flagged:
         run.outcome.add_difference(difference_of_flagged(entity, [ZOOKEEPER, LOG]))
+
+
+_STATE: Final = ("isr", "leader", "leaderEpoch", "leaderRecoveryState")
+
+
+def is_newborn(entity: Flagged) -> bool:
+    """Return whether a partition was made as ZooKeeper's controller lost its place: it has replicas and no state yet.
+
+    Kafka's copy then writes the state of a new partition: every replica in the ISR, epoch 0
+    (``ZkTopicMigrationClient``, "Initializing this partition"). Nothing can have been written to it.
+    One of a topic that has lost its state earlier is a finding of the comparison before the last broker restarts.
+    """
+    if entity.kind is not EntityKind.PARTITION:
+        return False
+    values = [entity.copies[place].value for place in (ZOOKEEPER, LOG)]
+    if None in values:
+        return False
+    tree, log = (json.loads(value or "{}") for value in values)
+    if any(tree.get(name) is not None for name in _STATE) or not tree.get("replicas"):
+        return False
+    made = tree | {"isr": sorted(tree["replicas"]), "leaderEpoch": 0, "leaderRecoveryState": 0, "leader": log["leader"]}
+    return bool(log == made and log["leader"] in log["replicas"])
 
 
 def _changed_before_claim(run: Run, flagged: Sequence[Flagged]) -> list[str]:
