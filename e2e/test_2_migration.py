@@ -136,6 +136,7 @@ def test_the_restricted_pod_security_standard_is_enforced(kube: Kube, demo_exit_
             kube.kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
 
 
+@pytest.mark.long
 def test_no_secret_of_the_namespace_is_in_what_leaves_it(kube: Kube, demo_exit_code: int) -> None:
     """Status, events, ConfigMaps with their reports, logs of every pod and the demo's artifacts, after a whole migration."""
     assert demo_exit_code == 0
