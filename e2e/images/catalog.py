@@ -121,10 +121,6 @@ def catalog() -> dict[str, Image]:
     return {image.name: image for image in images}
 
 
-FORMER_RELEASES = ("2.8.2", "3.4.1", "3.6.2")
-"""Releases of Kafka from which the demonstration can start."""
-
-
 def former_images() -> dict[str, Image]:
     """Return the images of former releases of Kafka; each is built only where somebody names it."""
     folder = HERE / "kafka-former"
@@ -139,7 +135,7 @@ def former_images() -> dict[str, Image]:
             extra_contexts={"libs": lambda release=release: materials.kafka_jars(HERE / "kafka" / "pom.xml", release)},
             requires=("base", "kafka"),
         )
-        for release in FORMER_RELEASES
+        for release in (folder / "releases").read_text().split()
     ]
     return {image.name: image for image in found}
 

@@ -22,7 +22,6 @@ from tests.support.kafka_processes import (
 from tests.support.running_load import SETTINGS, running_load
 
 from kraftbridge.models.observation import MigrationZnode, ZooKeeperState
-from kraftbridge.storage.kafka_brokers import BrokerClient
 from kraftbridge.storage.kafka_controllers import ControllerClient
 from kraftbridge.storage.zookeeper import ZooKeeperStore
 
@@ -104,21 +103,11 @@ def offset(state: ZooKeeperState) -> int:
     return state.migration.kraft_metadata_offset if isinstance(state.migration, MigrationZnode) else -1
 
 
-def in_sync(processes: KafkaProcesses) -> bool:
-    """Return whether every broker serves and no partition lacks a replica."""
-    brokers = BrokerClient(processes.bootstrap_servers, {})
-    try:
-        state = brokers.cluster_state()
-        return len(state.brokers) == len(BROKERS) and not state.under_replicated_count and not state.offline_count
-    finally:
-        brokers.close()
-
-
 def roll(processes: KafkaProcesses, brokers: Sequence[int], mode: str) -> None:
     for broker in brokers:
         processes.stop(f"broker-{broker}")
         processes.start_broker(broker, mode)
-        wait_for(f"broker {broker} in sync", lambda: in_sync(processes))
+        wait_for(f"broker {broker} in sync", processes.in_sync)
 
 
 @pytest.mark.timeout(900)
@@ -159,9 +148,9 @@ def test_nothing_is_found_after_a_migration_and_both_reassignments_ran_through_i
 
 def through_a_reassignment(processes: KafkaProcesses, when: str) -> float:
     """Return how long the in-sync sets were not full, which is for how long no broker could be restarted."""
-    wait_for(f"a reassignment {when}", lambda: not in_sync(processes), 30)
+    wait_for(f"a reassignment {when}", lambda: not processes.in_sync(), 30)
     began = time.monotonic()
-    wait_for("it is complete", lambda: in_sync(processes), 60)
+    wait_for("it is complete", processes.in_sync, 60)
     return round(time.monotonic() - began, 1)
 
 

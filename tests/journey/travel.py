@@ -164,16 +164,8 @@ class Traveller:
             if protocol:
                 self.processes.protocol[broker] = protocol
             self.processes.start_broker(broker, mode)
-            wait_for(f"broker {broker} in sync after {name}", self._in_sync)
+            wait_for(f"broker {broker} in sync after {name}", self.processes.in_sync)
         self.rolls.append(Roll(name, round(time.monotonic() - began, 1)))
-
-    def _in_sync(self) -> bool:
-        brokers = BrokerClient(self.processes.bootstrap_servers, {})
-        try:
-            state = brokers.cluster_state()
-            return len(state.brokers) == len(BROKERS) and not state.under_replicated_count and not state.offline_count
-        finally:
-            brokers.close()
 
     def to_bridge(self, release: str) -> None:
         """Roll to the bridge release; lift brokers without topic ids in a roll of their own."""
@@ -209,7 +201,7 @@ class Traveller:
         for controller in CONTROLLERS:
             self.processes.stop(f"controller-{controller}")
             self.processes.start_controller(controller, FINAL)
-            wait_for(f"in sync after controller {controller}", self._in_sync)
+            wait_for(f"in sync after controller {controller}", self.processes.in_sync)
 
     def back_to_zookeeper(self) -> None:
         """Go back from migration mode, as Kafka's documentation has it ("Reverting to ZooKeeper mode")."""

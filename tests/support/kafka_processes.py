@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient
 from tests.support.programs import die_with_parent, free_port, installed_tool, maven_jars
 
 from kraftbridge.exceptions import MigrationError
+from kraftbridge.storage.kafka_brokers import BrokerClient
 
 CHROOT: Final = "/kafka"
 MIGRATION: Final = "migration"
@@ -224,6 +225,16 @@ class KafkaProcesses:
             process.kill()
             process.wait(10)
             raise ProcessFailedError(f"{name} did not stop in {self.stop_seconds:.0f} s:\n{self.tail(name)}") from None
+
+    def in_sync(self) -> bool:
+        """Return whether every broker serves and no partition lacks a replica."""
+        brokers = BrokerClient(self.bootstrap_servers, {})
+        try:
+            state = brokers.cluster_state()
+        finally:
+            brokers.close()
+        is_full = not state.under_replicated_count and not state.offline_count
+        return len(state.brokers) == len(self.broker_ports) and is_full
 
     def ended(self, name: str) -> bool:
         """Whether a process has ended by itself."""

@@ -67,10 +67,10 @@ PREPARE: Final = "kraftbridge-prepare"
 PROBE: Final = "probe"
 """The container that tries the fence."""
 _SMALL_FILES: Final[Mapping[str, Any]] = {"sizeLimit": "64Mi"}
+"""Volume with agent, notes or answers of ours."""
 _IN_PLACE_OF_VOLUMES: Final[Mapping[str, Any]] = {"sizeLimit": "2Gi"}
 """What a copy may write where the broker has a claim, a directory of its node, or an empty directory.
 An image copies plugins and renders files there; records never."""
-"""Volume with agent, notes or answers of ours."""
 _AGENT: Final = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}"
 _JVM: Final = "-Xms16m -Xmx96m -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
 """A small heap, and the quick compiler alone: a copy lives for a second, and all of them start at once."""

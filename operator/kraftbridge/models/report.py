@@ -265,10 +265,10 @@ class Difference(Said):
     def in_partition_state_only(self) -> bool:
         """Whether it also is a partition that ZooKeeper lacks, or whose leader, ISR or epoch is old."""
         partition = self.in_mirror_only and self.kind is EntityKind.PARTITION and "log" not in self.absent_in
-        return partition and ("zookeeper" in self.absent_in or {a.name for a in self.attributes} <= _PARTITION_STATE)
+        return partition and ("zookeeper" in self.absent_in or {a.name for a in self.attributes} <= PARTITION_STATE)
 
 
-_PARTITION_STATE: Final = frozenset({"leader", "leaderEpoch", "isr", "leaderRecoveryState"})
+PARTITION_STATE: Final = frozenset({"leader", "leaderEpoch", "isr", "leaderRecoveryState"})
 
 
 class Finding(Said):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import EventReason, EventType
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.models.phase import ControllerMode, Phase, Target
+from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.status import MigrationStatus, controllers_config_map, finding
 from kraftbridge.phases import claims, history
-from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
-from kraftbridge.phases.nodes import brokers, converging
+from kraftbridge.phases.draft import Draft, Wait, for_user
+from kraftbridge.phases.nodes import converging
 from kraftbridge.phases.observed import because
 
 
@@ -55,7 +55,7 @@ def restore(draft: Draft) -> Wait | None:
             only = (f"ConfigMap/{controllers_config_map(controllers.name, mode)}",)
             converging.configure_controllers(draft, mode=mode, only=only)
         return None
-    if does_without(draft):
+    if history.does_without(draft):
         return None
     name = f"StatefulSet {controllers.name}"
     if workload.claims is None:
@@ -66,13 +66,6 @@ def restore(draft: Draft) -> Wait | None:
     _note_loss(draft, name)
     converging.configure_controllers(draft, mode=mode)
     return Wait(f"{name} was deleted; it is being created again over its volumes{because(draft.failure())}")
-
-
-def does_without(step: StepContext) -> bool:
-    """Return whether the user does without what only the controllers have, and no broker needs them."""
-    if step.spec.target is not Target.ZOOKEEPER or not step.spec.rollback.accept_loss:
-        return False
-    return step.status.lost_quorum is not None or not brokers.some_on_kraft(step)
 
 
 def _note_loss(draft: Draft, name: str) -> None:

@@ -44,7 +44,7 @@ def enforce(draft: Draft) -> Wait | None:
 
     A rollback that does without them waits for none of them.
     """
-    if belongings.does_without(draft):
+    if history.does_without(draft):
         return None
     current = _under_way(draft.status)
     if current is not None and not _is_superseded(draft, current):

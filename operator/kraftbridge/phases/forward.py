@@ -337,7 +337,7 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
 
 def _keep_upgraded(draft: Draft) -> Wait | None:
     """Keep the templates of brokers that were brought to another image: one that starts by itself takes its own."""
-    return rolls.keep_configured(draft, BrokerMode.UPGRADED) if upgrading.is_needed(draft.status) else None
+    return rolls.ensure_configured(draft, BrokerMode.UPGRADED) if upgrading.is_needed(draft.status) else None
 
 
 def _controllers_start(step: StepContext) -> Wait | None:

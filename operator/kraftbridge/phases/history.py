@@ -23,7 +23,7 @@ from kraftbridge.models.observation import (
     Unobserved,
     ZooKeeperState,
 )
-from kraftbridge.models.phase import Phase
+from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.report import Profile
 from kraftbridge.models.status import (
     FindingStatus,
@@ -34,9 +34,9 @@ from kraftbridge.models.status import (
     ZooKeeperHistory,
     finding,
 )
-from kraftbridge.phases import belongings, gates, healing, observed, verifying
+from kraftbridge.phases import gates, healing, observed, verifying
 from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
-from kraftbridge.phases.nodes import deadlines
+from kraftbridge.phases.nodes import brokers, deadlines
 from kraftbridge.phases.nodes.deadlines import PastDeadline
 
 RECORDED_EVERY = timedelta(seconds=5)
@@ -224,7 +224,14 @@ def _does_without_controllers(step: StepContext) -> bool:
     if not isinstance(workload, ControllersWorkload) or workload.stateful_set is not None:
         return False
     is_rolled_back = step.status.phase is Phase.ROLLING_BACK and step.spec.rollback.accept_loss
-    return is_rolled_back or belongings.does_without(step)
+    return is_rolled_back or does_without(step)
+
+
+def does_without(step: StepContext) -> bool:
+    """Return whether the user does without what only the controllers have, and no broker needs them."""
+    if step.spec.target is not Target.ZOOKEEPER or not step.spec.rollback.accept_loss:
+        return False
+    return step.status.lost_quorum is not None or not brokers.some_on_kraft(step)
 
 
 def way_out(standing: ZooKeeperContradiction) -> str:

@@ -102,9 +102,7 @@ def read(request_directory: Path, work: Path, request_digest: str = "") -> None:
         No address of ZooKeeper answers, so the isolation could not be proven,
         or somebody has changed the request, and so where this pod would log in.
     """
-    request = _request(request_directory)
-    if request_digest and digest_of((request_directory / REQUEST_KEY).read_text(encoding="utf-8")) != request_digest:
-        raise RehearsalError("the request in the ConfigMap is not the one that the operator made; nothing is read")
+    request = _request(request_directory, request_digest)
     with ZooKeeperReader(request.zookeeper) as reader:
         znodes, unread = write_dump(reader.walk(), work / _DUMP, "")
     logger.info("%d znodes are in the copy, %d could not be read", znodes, unread)
@@ -214,8 +212,12 @@ def with_brokers(
         return unknown_brokers(result, [each.broker for each in given], str(error))
 
 
-def _request(directory: Path) -> RehearsalRequest:
-    return RehearsalRequest.model_validate_json((directory / REQUEST_KEY).read_text(encoding="utf-8"))
+def _request(directory: Path, digest: str = "") -> RehearsalRequest:
+    """Return the request in the mounted ConfigMap; another one than that of the digest is refused, ``""`` takes any."""
+    text = (directory / REQUEST_KEY).read_text(encoding="utf-8")
+    if digest and digest_of(text) != digest:
+        raise RehearsalError("the request in the ConfigMap is not the one that the operator made; nothing is read")
+    return RehearsalRequest.model_validate_json(text)
 
 
 def reached_outside(request: RehearsalRequest) -> list[str]:

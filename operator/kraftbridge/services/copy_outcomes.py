@@ -154,15 +154,18 @@ def _images(copy: CopyFacts, pod: Object) -> tuple[ContainerImage, ...]:
     )
 
 
-def _terminated(pod: Object, container: str) -> Mapping[str, Any]:
+def _state(pod: Object, container: str) -> Mapping[str, Any]:
     status = next((s for s in statuses(pod) if s["name"] == container), None)
-    return section(status, "state", "terminated")
+    return section(status, "state")
+
+
+def _terminated(pod: Object, container: str) -> Mapping[str, Any]:
+    return section(_state(pod, container), "terminated")
 
 
 def _has_run(pod: Object, container: str) -> bool:
     """Return whether a container runs or has run: what waits for an image, a volume or a node shows nothing."""
-    status = next((s for s in statuses(pod) if s["name"] == container), None)
-    state = section(status, "state")
+    state = _state(pod, container)
     return "running" in state or "terminated" in state
 
 

@@ -115,11 +115,6 @@ def unobserved_revision(stateful_set: StatefulSetState) -> Wait:
     return Wait(f"StatefulSet {stateful_set.name}: the StatefulSet controller has not observed its new revision yet")
 
 
-def keep_configured(draft: Draft, mode: BrokerMode) -> Wait | None:
-    """Put lock and fields back while no broker restarts; return None once every template renders ``mode``."""
-    return _ensure_configured(draft, mode)
-
-
 def reassert_brokers(draft: Draft, mode: BrokerMode) -> None:
     """Put lock and fields back if another writer changed them during a restart."""
     sets = draft.stateful_sets()
@@ -140,13 +135,14 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
     """
     return (
         _take_back(draft)
-        or _ensure_configured(draft, mode)
+        or ensure_configured(draft, mode)
         or finish_broker_restart(draft)
         or _roll_next_broker(draft, mode)
     )
 
 
-def _ensure_configured(draft: Draft, mode: BrokerMode) -> Wait | None:
+def ensure_configured(draft: Draft, mode: BrokerMode) -> Wait | None:
+    """Put lock and fields back while no broker restarts; return None once every template renders ``mode``."""
     if draft.status.operation is not None:
         return None
     return configure_brokers(draft, mode)
@@ -245,7 +241,7 @@ def _take_back(draft: Draft) -> Wait | None:
     if undo.finished_at is not None:
         return undoing.hold(draft)
     return (
-        _ensure_configured(draft, BrokerMode.MIGRATION)
+        ensure_configured(draft, BrokerMode.MIGRATION)
         or finish_broker_restart(draft)
         or _restart_in_former_mode(draft, undo)
     )

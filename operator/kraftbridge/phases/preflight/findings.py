@@ -21,6 +21,7 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.phase import Phase
+from kraftbridge.models.protocol import SETTING as PROTOCOL
 from kraftbridge.models.spec import MigrationSpec, Runner
 from kraftbridge.models.status import FindingStatus, finding, first, some, with_channel
 from kraftbridge.models.survey import Survey
@@ -242,12 +243,11 @@ def _stateful_set(draft: Draft, name: str, item: StatefulSetState) -> Iterator[F
 
 
 def _protocol_version(draft: Draft, name: str, item: StatefulSetState) -> Iterator[FindingStatus]:
-    setting = "inter.broker.protocol.version"
     if upgrading.is_needed(draft.status):
         return  # what runs is known, and judged (`upgrade.findings`)
-    stated = item.settings.get(setting, "")
+    stated = item.settings.get(PROTOCOL, "")
     if not stated:
-        if not preflight_kafka.is_told(draft, item, setting):
+        if not preflight_kafka.is_told(draft, item, PROTOCOL):
             yield finding(Code.INTER_BROKER_PROTOCOL_TOO_LOW, name, stated="the brokers did not tell it")
         return
     version = re.match(r"(\d+)\.(\d+)", stated)

@@ -26,6 +26,7 @@ from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import CopyOutcome, DryStartState, KafkaStart
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
+from kraftbridge.models.protocol import SETTING as PROTOCOL
 from kraftbridge.models.rehearsal import NOT_REHEARSED
 from kraftbridge.models.report import CompareServed
 from kraftbridge.models.status import FindingStatus, finding, first, some
@@ -463,7 +464,7 @@ def _refused(step: StepContext, broker: int, settings: Settings) -> Iterator[Fin
         yield finding(
             Code.DYNAMIC_LISTENER_MAP, name, value=protocols.value, entity=_entity(_stored_at(broker, protocols))
         )
-    running = settings.get("inter.broker.protocol.version")
+    running = settings.get(PROTOCOL)
     is_bridge = running is None or re.match(r"3\.9|[4-9]", running.value or "") is not None
     if not is_bridge and running is not None and not upgrading.is_needed(step.status):
         yield finding(

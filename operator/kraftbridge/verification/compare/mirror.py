@@ -41,7 +41,7 @@ from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, Mirror, topic_of_partition_key
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.report import Difference, Finding, ZooKeeperAccess
+from kraftbridge.models.report import PARTITION_STATE, Difference, Finding, ZooKeeperAccess
 from kraftbridge.verification.compare.places import (
     MAXIMUM_FLAGGED,
     MAXIMUM_IN_FLIGHT,
@@ -565,9 +565,6 @@ def compare_copy(run: Run, rows: DataFrame) -> None:
         run.outcome.add_difference(difference_of_flagged(entity, [ZOOKEEPER, LOG]))
 
 
-_STATE: Final = ("isr", "leader", "leaderEpoch", "leaderRecoveryState")
-
-
 def is_newborn(entity: Flagged) -> bool:
     """Return whether a partition was made as ZooKeeper's controller lost its place: it has replicas and no state yet.
 
@@ -581,7 +578,7 @@ def is_newborn(entity: Flagged) -> bool:
     if None in values:
         return False
     tree, log = (json.loads(value or "{}") for value in values)
-    if any(tree.get(name) is not None for name in _STATE) or not tree.get("replicas"):
+    if any(tree.get(name) is not None for name in PARTITION_STATE) or not tree.get("replicas"):
         return False
     made = tree | {"isr": sorted(tree["replicas"]), "leaderEpoch": 0, "leaderRecoveryState": 0, "leader": log["leader"]}
     return bool(log == made and log["leader"] in log["replicas"])
