@@ -543,9 +543,8 @@ def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tupl
         for name in sorted(expected.keys() | given.keys(), key=by_weight)
         if not _agree(name, expected.get(name), given.get(name), changed)
     ]
-    if not _same_release(before, after):
-        return (*differences, *_changes("JAAS entry ", before.jaas_entries, after.jaas_entries))
-    differences += _changes("system property ", _comparable(before, present), _comparable(after, changed))
+    if not _start_other_releases(before, after):
+        differences += _changes("system property ", _comparable(before, present), _comparable(after, changed))
     differences += _changes("JAAS entry ", before.jaas_entries, after.jaas_entries)
     return tuple(differences)
 
@@ -565,12 +564,14 @@ def _agree(name: str, expected: GivenSetting | None, given: GivenSetting | None,
     return expected is None and _implied(name, given, changed)
 
 
-def _same_release(before: KafkaStart, after: KafkaStart) -> bool:
-    """Return whether two copies start the same release of Kafka.
+def _start_other_releases(before: KafkaStart, after: KafkaStart) -> bool:
+    """Return whether two copies are known to start different releases of Kafka.
 
     Scripts and options of another release's image differ, and are its publisher's matter.
+    One that does not tell its release is compared like one of the same.
     """
-    return before.kafka.split(".")[:2] == after.kafka.split(".")[:2]
+    is_known = bool(before.kafka and after.kafka)
+    return is_known and before.kafka.split(".")[:2] != after.kafka.split(".")[:2]
 
 
 def _changes(kind: str, before: Mapping[str, object], after: Mapping[str, object]) -> list[SettingDifference]:

@@ -20,6 +20,7 @@ from tests.support.observations import (
     survey,
 )
 
+from kraftbridge.copies.dry_start import differences_from_overlay
 from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.decision import LaunchRun
 from kraftbridge.models.dry_start import (
@@ -42,6 +43,23 @@ ZOOKEEPER, MIGRATION, KRAFT = BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, Broker
 
 def situation(state: DryStartState | Unobserved) -> Situation:
     return open_gate(Phase.PREFLIGHT).observing(dry_start=state)
+
+
+@pytest.mark.parametrize(("before", "after"), [("", "3.9.1"), ("3.9.1", ""), ("", ""), ("3.9.1", "3.9.2")])
+def test_options_are_compared_unless_both_copies_tell_another_release(before: str, after: str) -> None:
+    assert FINE.report is not None
+    own = next(c for c in FINE.report.copies if c.key.mode is ZOOKEEPER)
+    other = next(c for c in FINE.report.copies if c.key == replace(own.key, mode=MIGRATION))
+    assert own.start is not None
+    assert other.start is not None
+    present = replace(own, start=replace(own.start, kafka=before))
+    option = {"java.security.krb5.conf": GivenSetting("/elsewhere")}
+    migrated = replace(other, start=replace(other.start, kafka=after, system_properties=option))
+    assert "java.security.krb5.conf" in str(differences_from_overlay(present, migrated))
+    assert present.start is not None
+    former = replace(present, start=replace(present.start, kafka="2.8.2"))
+    newer = replace(migrated, start=replace(migrated.start, kafka="3.9.1"))  # type: ignore[type-var]
+    assert "krb5" not in str(differences_from_overlay(former, newer))
 
 
 def changed(mode: BrokerMode, **changes: Any) -> DryStartState:
