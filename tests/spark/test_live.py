@@ -288,12 +288,16 @@ def test_a_topic_deleted_in_zookeeper_alone_is_named(cluster, check):
     save("/brokers/topics/seed-5")
     cluster.zookeeper.delete("/brokers/topics/seed-5", recursive=True)
     report = check()
+    confirmed = independent.differences(cluster, only=names(report)).keys()
     for path, data in saved.items():
         cluster.zookeeper.create(path, data)
     assert report.verdict is Verdict.INCONSISTENT
     expected = {(EntityKind.TOPIC, "seed-5"), *((EntityKind.PARTITION, f"seed-5-{i}") for i in range(3))}
-    assert names(report) == expected
-    assert {difference.state for difference in report.differences} == {DifferenceState.MISSING}
+    assert expected <= names(report)
+    # A broker that loses its session on a busy machine changes every partition: Kafka's write then fails at the topic that is away.
+    assert names(report) <= confirmed
+    deleted = [each for each in report.differences if (each.kind, each.key) in expected]
+    assert {difference.state for difference in deleted} == {DifferenceState.MISSING}
 
 
 LOST_QUOTAS: dict[str, dict[str, str | None]] = {
