@@ -113,10 +113,18 @@ async def _rest(stopped: Any, edited: asyncio.Event, seconds: float) -> None:
 
 
 @kopf.on.event(GROUP, VERSION, PLURAL)
-async def note(*, type: str | None, uid: str, body: kopf.Body, memo: Any, **_: Any) -> None:  # noqa: A002 - kopf's name
+async def note(
+    *,
+    type: str | None,  # noqa: A002 - kopf's name
+    namespace: str | None,
+    uid: str,
+    body: kopf.Body,
+    memo: Any,
+    **_: Any,
+) -> None:
     """Record every migration's phase, reconciled or not, and wake its daemon after an edit of spec."""
     generation = int(body.metadata.get("generation", 0))
-    memo.fleet.note(uid, body.get("status") or {}, generation, gone=type == "DELETED")
+    memo.fleet.note(uid, namespace or "", body.get("status") or {}, generation, gone=type == "DELETED")
 
 
 @kopf.on.delete(GROUP, VERSION, PLURAL)

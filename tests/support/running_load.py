@@ -24,6 +24,10 @@ SETTINGS: Final = (
     "log.initial.task.delay.ms=1000\n"
 )
 """Of the brokers. A retention pass each second: a static retention that becomes true for a moment deletes."""
+KEPT_IN_KRAFT: Final = "log.retention.ms=-1\n"
+"""Of brokers in KRaft mode, as preflight asks for it: they start with the static value before they know the dynamic default."""
+MOVED_TOPIC: Final = "load-moved"
+"""Whose replicas the load moves from broker to broker (``kafka_clients.seed``)."""
 
 _PREPARE: Final = """
 from kafka_clients.cluster import WireAdmin, confluent_admin

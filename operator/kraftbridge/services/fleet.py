@@ -16,9 +16,9 @@ from typing_extensions import override
 
 from kraftbridge.models.objects import entries
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.status import MigrationStatus, WaitKind
 from kraftbridge.services.metrics import STEP_LAG_SECONDS
-from kraftbridge.services.pace import Lane
+from kraftbridge.services.pace import Lane, needs_place
 from kraftbridge.services.reconcile import Reconciler
 
 WORKERS: Final = {Lane.HEALTHY: 12, Lane.NEW: 8, Lane.SLOW: 12}
@@ -27,6 +27,16 @@ HASTE_SECONDS: Final = 20.0
 HASTE_WAIT_SECONDS: Final = 0.25
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _wait(status: Mapping[str, Any]) -> WaitKind | None:
+    """Return what a migration waits for by its raw status, None where that is not told or not known."""
+    waiting = status.get("waiting")
+    if not isinstance(waiting, Mapping):
+        return None
+    with suppress(ValueError):
+        return WaitKind(str(waiting.get("kind")))
+    return None
 
 
 class Fleet:
@@ -63,7 +73,7 @@ class Fleet:
         """Return the event that is set after an edit of a migration's spec."""
         return self._edits.setdefault(uid, asyncio.Event())
 
-    def note(self, uid: str, status: Mapping[str, Any], generation: int, *, gone: bool) -> None:
+    def note(self, uid: str, namespace: str, status: Mapping[str, Any], generation: int, *, gone: bool) -> None:
         """Record a migration's status and generation from a watch event, maybe before its first step here."""
         if gone:
             self.reconciler.rolls.forget(uid)
@@ -76,6 +86,7 @@ class Fleet:
             phase = Phase(str(status.get("phase")))
         conditions = {condition.get("type"): condition.get("status") for condition in entries(status, "conditions")}
         stalled = conditions.get("Stalled") == "True"
+        self.reconciler.rolls.note(uid, namespace, needs_place=needs_place(phase, _wait(status), stalled=stalled))
         self.reconciler.note(uid, phase, stalled=stalled)
 
     async def step(self, namespace: str, name: str, uid: str) -> MigrationStatus | None:

@@ -78,47 +78,65 @@ def idle_seconds(uid: str, asked: float, quiet_steps: int, status: MigrationStat
     return spread(uid) * max(asked, min(asked * 2.0 ** min(quiet_steps, 16), longest))
 
 
-class Rolls:
-    """Counts the migrations in a phase that restarts nodes; thread-safe.
+def needs_place(phase: Phase, wait: WaitKind | None, *, stalled: bool) -> bool:
+    """Return whether a migration takes one of the places of ``maxConcurrentRolls``.
 
-    A rollback is counted, but never waits: `decide` does not call `free` before ``RollingBack``.
+    One that is stalled, or waits for its user or for a soak, restarts nothing until that ends.
+    How long that takes is up to its user, who would otherwise keep everybody else waiting.
+    """
+    return phase.row.restarts_nodes and not stalled and wait not in (WaitKind.USER, WaitKind.SOAK)
+
+
+class Rolls:
+    """Counts the migrations that restart nodes; thread-safe.
+
+    A migration that has begun to roll, and a rollback, are counted but never wait.
+    `decide` asks for a place only before it enters a phase that restarts nodes.
 
     Parameters
     ----------
     most
         Maximum number of migrations that roll at once; 0 for no limit.
+    keeps_last
+        Whether the last of several places goes to a namespace that has none yet.
+        Otherwise one tenant could take all places.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, keeps_last: bool = False) -> None:
         self._most = most
+        self._most_in_namespace = most - 1 if keeps_last and most > 1 else most
         self._lock = threading.Lock()
-        self._rolling: set[str] = set()
+        self._namespaces: dict[str, str] = {}
+        """Namespace of each migration that rolls, by UID."""
 
-    def note(self, uid: str, phase: Phase) -> None:
-        """Record the phase in the status of a migration."""
+    def note(self, uid: str, namespace: str, *, needs_place: bool) -> None:
+        """Record what the status of a migration says."""
         with self._lock:
-            if phase.row.restarts_nodes:
-                self._rolling.add(uid)
+            if needs_place:
+                self._namespaces[uid] = namespace
             else:
-                self._rolling.discard(uid)
+                self._namespaces.pop(uid, None)
 
     def forget(self, uid: str) -> None:
         """Remove a deleted migration."""
         with self._lock:
-            self._rolling.discard(uid)
+            self._namespaces.pop(uid, None)
 
-    def free(self, uid: str) -> bool:
+    def free(self, uid: str, namespace: str) -> bool:
         """Return whether this migration may begin to roll now."""
         with self._lock:
-            return self._free(uid)
+            return self._free(uid, namespace)
 
-    def take(self, uid: str) -> bool:
+    def take(self, uid: str, namespace: str) -> bool:
         """Count a migration that begins to roll; return False if others took the last place."""
         with self._lock:
-            if not self._free(uid):
+            if not self._free(uid, namespace):
                 return False
-            self._rolling.add(uid)
+            self._namespaces[uid] = namespace
             return True
 
-    def _free(self, uid: str) -> bool:
-        return self._most == 0 or uid in self._rolling or len(self._rolling) < self._most
+    def _free(self, uid: str, namespace: str) -> bool:
+        if self._most == 0 or uid in self._namespaces:
+            return True
+        in_namespace = list(self._namespaces.values()).count(namespace)
+        return len(self._namespaces) < self._most and in_namespace < self._most_in_namespace

@@ -37,7 +37,7 @@ from kraftbridge.exceptions import (
     TooLargeError,
 )
 from kraftbridge.models import newer
-from kraftbridge.models.conditions import ConditionType, Reason, initial_conditions, with_condition
+from kraftbridge.models.conditions import ConditionType, Reason, condition, initial_conditions, with_condition
 from kraftbridge.models.decision import Decision, Event, EventReason, EventType
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import NOT_NEEDED, ActionOutcome, Observation, Unobserved
@@ -68,6 +68,7 @@ from kraftbridge.services.pace import (
     backoff_seconds,
     first_lane,
     idle_seconds,
+    needs_place,
 )
 from kraftbridge.storage.ports import KubernetesPort
 
@@ -109,7 +110,7 @@ class Reconciler:
             lane: ThreadPoolExecutor(max_workers=most, thread_name_prefix=f"observe {lane}")
             for lane, most in _OBSERVERS.items()
         }
-        self.rolls = Rolls(settings.max_concurrent_rolls)
+        self.rolls = Rolls(settings.max_concurrent_rolls, keeps_last=len(settings.watched_namespaces) != 1)
         """Who restarts nodes now."""
         self._leases = Leases(kubernetes, settings.instance)
         self._reads = ReadOnce(kubernetes)
@@ -150,7 +151,6 @@ class Reconciler:
 
     def note(self, uid: str, phase: Phase, *, stalled: bool) -> None:
         """Record a migration's status from a watch event."""
-        self.rolls.note(uid, phase)
         if uid not in self._memories:
             self._lanes[uid] = first_lane(phase, stalled=stalled)
 
@@ -241,16 +241,16 @@ class Reconciler:
         started = time.monotonic()
         with self._reads.step():
             observation = self._observers[memory.lane].observe(migration, clients, memory, now)
-        observation = replace(observation, may_roll=self.rolls.free(identity.uid))
+        observation = replace(observation, may_roll=self.rolls.free(identity.uid, identity.namespace))
         decision = decide(migration, observation, now)
         row = decision.status.phase.row
-        if row.restarts_nodes and row.forward and not self.rolls.take(identity.uid):
+        if row.restarts_nodes and row.forward and not self.rolls.take(identity.uid, identity.namespace):
             observation = replace(observation, may_roll=False)
             decision = decide(migration, observation, now)
         if self._released or not self._publish(resource, newer.replaced(stored, decision.status), memory):
-            self.rolls.note(identity.uid, migration.status.phase)
+            self._note_roll(identity, migration.status)
             return None
-        self.rolls.note(identity.uid, decision.status.phase)
+        self._note_roll(identity, decision.status)
         seconds = time.monotonic() - started
         memory.outcomes = ()
         checked = CheckedKubernetes(self._kubernetes, self._leases, identity, basis_of(identity, decision, observation))
@@ -459,6 +459,13 @@ class Reconciler:
             memory.generation = identity.generation
             memory.requeue_at = time.monotonic() + _INVALID_RETRY.total_seconds()
         return body
+
+    def _note_roll(self, identity: Identity, status: MigrationStatus) -> None:
+        stalled = condition(status.conditions, ConditionType.STALLED)
+        is_stalled = stalled is not None and stalled.status == "True"
+        wait = status.waiting.kind if status.waiting is not None else None
+        rolls = needs_place(status.phase, wait, stalled=is_stalled)
+        self.rolls.note(identity.uid, identity.namespace, needs_place=rolls)
 
     def _name_unknown(self, migration: Object, identity: Identity, memory: Memory) -> None:
         """Post once which fields this release ignores."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from tests.unit.services.conftest import Operator
@@ -11,7 +12,8 @@ from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.observation import LEASE_SECONDS
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus, Waiting, WaitKind
-from kraftbridge.services.pace import Lane, Rolls, backoff_seconds, first_lane, idle_seconds, spread
+from kraftbridge.services.fleet import Fleet
+from kraftbridge.services.pace import Lane, Rolls, backoff_seconds, first_lane, idle_seconds, needs_place, spread
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -103,30 +105,82 @@ def test_a_short_outage_in_the_middle_of_a_roll_changes_nothing_in_the_pace(
 
 def test_only_so_many_roll_at_once() -> None:
     rolls = Rolls(2)
-    assert rolls.take("a")
-    assert rolls.take("b")
-    assert rolls.take("a"), "it rolls already"
-    assert not rolls.free("c")
-    assert not rolls.take("c")
-    rolls.note("a", Phase.DUAL_WRITE)
-    assert rolls.take("c")
-    rolls.note("d", Phase.ROLLING_BACK)
-    assert not rolls.free("e"), "a rollback counts, and never waits"
+    assert rolls.take("a", "kafka")
+    assert rolls.take("b", "kafka")
+    assert rolls.take("a", "kafka"), "it rolls already"
+    assert not rolls.free("c", "kafka")
+    assert not rolls.take("c", "kafka")
+    rolls.note("a", "kafka", needs_place=False)
+    assert rolls.take("c", "kafka")
+    rolls.note("d", "kafka", needs_place=True)
+    assert not rolls.free("e", "kafka"), "a rollback counts, and never waits"
     rolls.forget("c")
     rolls.forget("b")
-    assert rolls.free("e")
-    assert all(Rolls(0).take(str(i)) for i in range(100)), "0: any number"
+    assert rolls.free("e", "kafka")
+    assert all(Rolls(0).take(str(i), "kafka") for i in range(100)), "0: any number"
+
+
+def test_one_tenant_does_not_take_the_last_place() -> None:
+    rolls = Rolls(5, keeps_last=True)
+    assert all(rolls.take(str(i), "greedy") for i in range(4))
+    assert not rolls.take("4", "greedy")
+    assert rolls.take("honest", "other")
+    assert not rolls.take("third", "another"), "the limit of all is kept"
+    assert Rolls(1, keeps_last=True).take("a", "only"), "a single place is for everybody"
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_what_stands_still_by_its_users_will_takes_no_place(phase: Phase) -> None:
+    rolls = phase.row.restarts_nodes
+    assert needs_place(phase, None, stalled=False) is rolls
+    for kind in (WaitKind.WORK, WaitKind.HOLD, WaitKind.VERIFICATION):
+        assert needs_place(phase, kind, stalled=False) is rolls
+        assert not needs_place(phase, kind, stalled=True)
+    for kind in (WaitKind.USER, WaitKind.SOAK):
+        assert not needs_place(phase, kind, stalled=False)
+
+
+def test_a_paused_roll_gives_its_place_to_others_and_goes_on_without_one(operator: Operator) -> None:
+    operator.edit(target="DualWrite")
+    operator.walk(Phase.TAKING_OVER)
+    rolls = operator.reconciler.rolls
+    rolls._most = 1
+    assert not rolls.free("another", "other")
+    operator.edit(paused=True)
+    operator.rest(40)
+    assert rolls.take("another", "other")
+    operator.edit(paused=False)
+    operator.walk(Phase.DUAL_WRITE)
+
+
+@pytest.mark.parametrize(
+    ("status", "takes"),
+    [
+        ({"phase": "RollingBrokers"}, True),
+        ({"phase": "RollingBrokers", "waiting": {"kind": "Work", "since": "2026-01-01T00:00:00Z"}}, True),
+        ({"phase": "RollingBrokers", "waiting": {"kind": "User"}}, False),
+        ({"phase": "RollingBrokers", "waiting": {"kind": "a word of a newer release"}}, True),
+        ({"phase": "RollingBrokers", "waiting": "User"}, True),
+        ({"phase": "RollingBrokers", "conditions": [{"type": "Stalled", "status": "True"}]}, False),
+        ({"phase": "DualWrite"}, False),
+    ],
+)
+def test_places_are_counted_from_what_the_watch_tells(operator: Operator, status: dict[str, Any], takes: bool) -> None:
+    fleet = Fleet(operator.reconciler)
+    operator.reconciler.rolls._most = 1
+    fleet.note("uid-of-another", "other", status, 1, gone=False)
+    assert operator.reconciler.rolls.free("uid-of-the-next", "third") is not takes
 
 
 def test_a_migration_waits_until_another_has_rolled(operator: Operator) -> None:
     operator.edit(target="DualWrite")
     operator.reconciler.rolls._most = 1
-    operator.reconciler.rolls.note("another", Phase.ROLLING_BROKERS)
+    operator.reconciler.rolls.note("another", "other", needs_place=True)
     operator.rest(40)
     assert operator.status().phase is Phase.PROVISIONING_QUORUM
     assert "maxConcurrentRolls" in operator.status().message
     assert not [c for c in operator.kubernetes.calls if c[0] == "evict"]
-    operator.reconciler.rolls.note("another", Phase.AWAITING_FINALIZATION)
+    operator.reconciler.rolls.note("another", "other", needs_place=False)
     operator.walk(Phase.DUAL_WRITE)
 
 
@@ -134,7 +188,7 @@ def test_a_rollback_does_not_wait_for_a_place(operator: Operator) -> None:
     operator.edit(target="DualWrite")
     operator.walk(Phase.DUAL_WRITE)
     operator.reconciler.rolls._most = 1
-    operator.reconciler.rolls.note("another", Phase.ROLLING_BROKERS)
+    operator.reconciler.rolls.note("another", "other", needs_place=True)
     operator.edit(target="ZooKeeper")
     operator.walk(Phase.ROLLED_BACK, steps=200)
     assert Phase.ROLLING_BACK.row.restarts_nodes
