@@ -24,6 +24,7 @@ from kraftbridge.constants import (
     FORBID_PEM_FILES,
     STANDARD_AUTHORIZER,
 )
+from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.protocol import BRIDGE
@@ -59,8 +60,17 @@ def setting_of(variable: str, prefix: str) -> str | None:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return the settings of a properties file as ``java.util.Properties`` reads it."""
-    return {str(k): str(v) for k, v in javaproperties.loads(text).items()}
+    r"""Return the settings of a properties file as ``java.util.Properties`` reads it.
+
+    Raises
+    ------
+    ObservationError
+        A ``\\u`` without four hexadecimal digits: Java reads no such file (``Properties.loadConvert``).
+    """
+    try:
+        return {str(k): str(v) for k, v in javaproperties.loads(text).items()}
+    except ValueError as error:
+        raise ObservationError("a properties file", f"{error}; Kafka does not start with it. Correct it") from error
 
 
 def render_properties(settings: Mapping[str, str]) -> str:

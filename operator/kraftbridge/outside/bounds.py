@@ -8,14 +8,16 @@ It names the object, what was received, the bound, and what to do.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
@@ -324,6 +326,28 @@ def file(location: str) -> bytes:
     if len(content) > FILE_BYTES:
         raise BoundExceededError(location, f"more than {size(FILE_BYTES)}", size(FILE_BYTES), "Name a smaller file")
     return content
+
+
+def regular(path: Path) -> BinaryIO:
+    """Open a regular file in a directory into which somebody else writes.
+
+    Raises
+    ------
+    OSError
+        It does not exist, or is a link, a device or a pipe.
+    """
+    # Without O_NONBLOCK, the opening of a pipe would wait for its writer.
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise PathRefusedError(f"{path} is a link") from error
+        raise
+    opened = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+        opened.close()
+        raise PathRefusedError(f"{path} is no regular file")
+    return opened
 
 
 _BEGIN: Final = "-----BEGIN "

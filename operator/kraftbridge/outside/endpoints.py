@@ -17,9 +17,24 @@ from typing import Final
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Judge = Callable[[str, str, int], None]
 """Raises `EndpointNotAllowedError` unless this host, at this address and port, may be connected to."""
-_METADATA_SERVERS: Final = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "168.63.129.16")))
-"""Those of clouds that are not link-local (AWS over IPv6, Alibaba, Azure)."""
-_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+_METADATA_SERVERS: Final = frozenset(
+    map(
+        ipaddress.ip_address,
+        (
+            "fd00:ec2::254",  # AWS, instance metadata
+            "fd00:ec2::23",  # AWS, credentials of pods
+            "fd20:ce::254",  # Google
+            "100.100.100.200",  # Alibaba
+            "168.63.129.16",  # Azure
+            "192.0.0.192",  # Oracle
+        ),
+    )
+)
+"""Those of clouds that are not link-local."""
+_IN_LAST_BITS: Final = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "::ffff:0:0:0/96")))
+"""Networks whose addresses end with the one of IPv4 that they carry (RFC 6052, and RFC 2765, section 2.1)."""
+_LOCAL_NAT64: Final = ipaddress.ip_network("64:ff9b:1::/48")
+"""Of a translator that somebody runs, with a length of prefix that only they know (RFC 8215)."""
 _IPV4_BITS: Final = 0xFFFFFFFF
 
 
@@ -122,7 +137,7 @@ def plain_address(text: str) -> Address:
     if isinstance(address, ipaddress.IPv4Address):
         return address
     carried = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
-    if carried is None and address in _NAT64:
+    if carried is None and any(address in network for network in _IN_LAST_BITS):
         carried = ipaddress.IPv4Address(int(address) & _IPV4_BITS)
     return address if carried is None else carried
 
@@ -135,6 +150,8 @@ def special(address: Address) -> str:
         return "it is link-local, where clouds and nodes give away credentials"
     if address in _METADATA_SERVERS:
         return "it is a cloud's metadata server"
+    if address in _LOCAL_NAT64:
+        return "it is one of a translator (64:ff9b:1::/48), which can carry any address of IPv4"
     if address.is_multicast:
         return "it is a multicast address"
     return ""

@@ -96,7 +96,8 @@ def step_of(archive: Path) -> RecordedStep:
     try:
         with tarfile.open(archive) as files:
             for member in files:
-                held = files.extractfile(member) if Path(member.name).name == STEP_FILE else None
+                is_step = member.isreg() and Path(member.name).name == STEP_FILE
+                held = files.extractfile(member) if is_step else None
                 if held is not None:
                     return read_step(held.read(_STEP_BYTES).decode())
     except ValidationError as error:

@@ -18,6 +18,7 @@ import logging
 import re
 import signal
 import ssl
+import stat
 import sys
 import threading
 import time
@@ -34,6 +35,7 @@ from urllib.parse import unquote, urlsplit
 from typing_extensions import override
 
 from kraftbridge.metadata.log.files import FILES_PATH, LOG_FOLDER, LocalLogFiles
+from kraftbridge.outside import bounds
 from kraftbridge.outside.json_text import parsed_json
 from kraftbridge.outside.visible import log_visibly
 from kraftbridge.pods import paths
@@ -273,7 +275,9 @@ class LogRequestHandler(BaseHTTPRequestHandler):
                 if _SERVED_NAME.fullmatch(entry.name):
                     # Kafka may have deleted the file after the directory was listed.
                     with contextlib.suppress(FileNotFoundError):
-                        files.append({"name": entry.name, "size": entry.stat().st_size})
+                        status = entry.lstat()
+                        if stat.S_ISREG(status.st_mode):
+                            files.append({"name": entry.name, "size": status.st_size})
         except OSError as error:
             message = f"the metadata log cannot be listed: {error.strerror}\n"
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, message.encode(), "text/plain")
@@ -288,7 +292,8 @@ class LogRequestHandler(BaseHTTPRequestHandler):
 
     def _serve(self, name: str) -> None:
         try:
-            with (self.server.folder / name).open("rb") as file:
+            # Kafka's container, which writes here, could put a link to this container's key, or a pipe.
+            with bounds.regular(self.server.folder / name) as file:
                 size = file.seek(0, 2)
                 start, end = self._range(size)
                 if start >= end:
@@ -305,7 +310,7 @@ class LogRequestHandler(BaseHTTPRequestHandler):
                         return
                     self.wfile.write(chunk)
                     left -= len(chunk)
-        except FileNotFoundError:
+        except (FileNotFoundError, bounds.PathRefusedError):
             self._send(HTTPStatus.NOT_FOUND, b"no such file\n", "text/plain")
 
     def _range(self, size: int) -> tuple[int, int]:

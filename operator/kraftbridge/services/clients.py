@@ -404,7 +404,11 @@ def _client_properties(
         if required:
             raise InvalidSpecError(f"Secret {namespace}/{secret} has no key {key}")
         return {}
-    return inlined(parse_properties(data[key]), bounds.held(files, f"Secret {namespace}/{secret}"), key)
+    try:
+        settings = parse_properties(data[key])
+    except ObservationError as error:
+        raise InvalidSpecError(f"Secret {namespace}/{secret}, key {key}: {error}") from error
+    return inlined(settings, bounds.held(files, f"Secret {namespace}/{secret}"), key)
 
 
 def _zookeeper_secret(

@@ -9,6 +9,7 @@ from typing import Final
 from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.builders.controllers import CREDENTIALS, LISTENER_SECRET
 from kraftbridge.constants import CONTROLLER_LISTENER
+from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.dry_start import ListenerOfControllers
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.outside.bounds import pem_blocks
@@ -40,17 +41,18 @@ def settings_of(spec: MigrationSpec, secret: Mapping[str, str]) -> dict[str, str
     Raises
     ------
     CannotBeTriedError
-        The Secret's certificates cannot be used.
+        The Secret's certificates or settings cannot be used.
     """
     try:
         files = listener_files(secret, spec.controllers.listener.security_protocol, _FILES)
     except CredentialsError as error:
         raise CannotBeTriedError(f"the Secret of spec.controllers.listener.secretName: {error}") from error
-    return (
-        spec.controllers.config
-        | parse_properties(files.get(PROPERTIES, ""))
-        | parse_properties(secret.get(PROPERTIES, ""))
-    )
+    try:
+        of_files = parse_properties(files.get(PROPERTIES, ""))
+        of_secret = parse_properties(secret.get(PROPERTIES, ""))
+    except ObservationError as error:
+        raise CannotBeTriedError(f"the Secret of spec.controllers.listener.secretName: {error}") from error
+    return spec.controllers.config | of_files | of_secret
 
 
 def of_listener(settings: Mapping[str, str], listener: str) -> dict[str, str]:

@@ -277,3 +277,15 @@ def test_what_is_no_archive_is_refused(content: bytes, tmp_path: Path) -> None:
     answer = CliRunner().invoke(plugin.app, ["replay", str(path)])
     assert isinstance(answer.exception, PluginError)
     assert str(path) in str(answer.exception)
+
+
+def test_a_link_in_place_of_the_step_is_no_step(tmp_path: Path) -> None:
+    path = tmp_path / "support.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        link = tarfile.TarInfo("support/step.json")
+        link.type = tarfile.SYMTYPE
+        link.linkname = "elsewhere"
+        archive.addfile(link)
+    answer = CliRunner().invoke(plugin.app, ["replay", str(path)])
+    assert isinstance(answer.exception, PluginError)
+    assert "has no step.json" in str(answer.exception)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import http.client
+import os
 import socket
 import socketserver
 import ssl
@@ -103,6 +104,32 @@ def test_a_vanished_file_is_told_from_a_failure(served):
     server, folder = served
     with pytest.raises(FileVanishedError, match="deleted"):
         remote(server, folder).read("00000000000000009999.log", 0, 1)
+
+
+def test_what_kafkas_container_puts_beside_the_log_opens_no_other_file(tmp_path):
+    """Both containers see the volume of the log: a link could name the server's own key, and a pipe holds a thread for good."""
+    write_certificate(tmp_path)
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    log = tmp_path / "data" / "__cluster_metadata-0"
+    log.mkdir(parents=True)
+    link, pipe, honest = (f"{number:020}.log" for number in range(3))
+    (log / link).symlink_to(tmp_path / "tls.key")
+    os.mkfifo(log / pipe)
+    (log / honest).write_bytes(b"a batch")
+    os.mkfifo(log.parent / "meta.properties")
+    server = LogServer(("127.0.0.1", 0), log.parent, tmp_path / "tls.crt", tmp_path / "tls.key", tmp_path / "token")
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        files = remote(server, tmp_path)
+        assert files.sizes() == {honest: 7}
+        assert files.owner() is None
+        for name in (link, pipe):
+            with pytest.raises(FileVanishedError):
+                files.read(name, 0, 40)
+        assert files.read(honest, 0, 40) == b"a batch"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1], TOKEN + "x", "tökén-that-is-not-ascii"])

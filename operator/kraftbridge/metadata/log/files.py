@@ -24,6 +24,7 @@ FILES_PATH: Final = "/v1/files"
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _CHUNK_BYTES = 8 << 20
+_MOST_OWNER_BYTES: Final = 1 << 16
 _ANSWER_SECONDS: Final = 60.0
 """For one answer: a chunk at 140 KB/s."""
 
@@ -146,8 +147,9 @@ class LocalLogFiles:
         """Return the owner according to `meta.properties` beside the log's directory."""
         folder = self._folder()
         try:
-            return FilesOwner.parse((folder.parent / META_PROPERTIES).read_text(encoding="utf-8"))
-        except OSError:
+            with bounds.regular(folder.parent / META_PROPERTIES) as file:
+                return FilesOwner.parse(file.read(_MOST_OWNER_BYTES).decode())
+        except (OSError, UnicodeDecodeError):
             return None
 
     def sizes(self) -> Mapping[str, int]:

@@ -330,9 +330,10 @@ class Surveyor:
         values = {broker: {setting.name: setting for setting in answer} for broker, answer in answers.items()}
         try:
             secret = self._listener_secret(migration)
+            of_secret = parse_properties(secret.get("listener.properties", ""))
         except ObservationError:
             return {}  # another finding reports it
-        settings = migration.spec.controllers.config | parse_properties(secret.get("listener.properties", ""))
+        settings = migration.spec.controllers.config | of_secret
         znodes = clients.zookeeper.observe().brokers
 
         identity = migration.identity

@@ -296,7 +296,11 @@ def migration_flag(config_map: Object | None) -> bool | None:
     text = section(config_map, "data").get("controller.properties")
     if text is None:
         return None
-    return parse_properties(text).get("zookeeper.metadata.migration.enable", "false").strip().lower() == "true"
+    try:
+        settings = parse_properties(text)
+    except ObservationError:
+        return None
+    return settings.get("zookeeper.metadata.migration.enable", "false").strip().lower() == "true"
 
 
 def written_by(config_map: Object | None) -> str:
