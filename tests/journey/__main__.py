@@ -21,6 +21,9 @@ def main() -> int:
     parser.add_argument("--release", action="append", choices=RELEASES, help="only this one; may be repeated")
     parser.add_argument("--way", action="append", type=Way, choices=list(Way), help="only this one; may be repeated")
     parser.add_argument("--again", action="store_true", help="also those that have a result")
+    parser.add_argument(
+        "--evidence", type=Path, help="keep what the processes of a journey wrote that does not end as promised"
+    )
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
     commit = subprocess.run(
@@ -36,7 +39,8 @@ def main() -> int:
             continue  # it is the bridge
         print(f"{release} {way}: begins", flush=True)
         try:
-            journey = travel(release, way, commit)
+            kept = options.evidence / path.stem if options.evidence else None
+            journey = travel(release, way, commit, kept)
         except Exception as error:  # noqa: BLE001 - one journey must not end the others
             words = f"{type(error).__name__}: {error}".strip()
             journey = Journey(release, way, commit, failure=words[:2000])

@@ -8,6 +8,7 @@ in a roll of their own, before any broker enters migration mode.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -160,6 +161,7 @@ class Traveller:
         """Restart brokers one at a time, each once all partitions have their full ISR."""
         began = time.monotonic()
         for broker in brokers:
+            wait_for(f"in sync before broker {broker} stops for {name}", self.processes.in_sync)
             self.processes.stop(f"broker-{broker}")
             self.processes.libraries_of[f"broker-{broker}"] = kafka_libraries(release)
             self.processes.protocol.pop(broker, None)
@@ -276,10 +278,16 @@ def _cluster(release: str) -> Iterator[TravellingProcesses]:
         yield processes
 
 
-def travel(release: str, way: Way, commit: str) -> Journey:
-    """Take a cluster of a release on its way, and return what the clients went through."""
+def travel(release: str, way: Way, commit: str, evidence: Path | None = None) -> Journey:
+    """Take a cluster of a release on its way, and return what the clients went through.
+
+    Parameters
+    ----------
+    evidence
+        Directory that gets the data and the output of every process if the journey does not end as promised.
+    """
     began = time.monotonic()
-    with _cluster(release) as processes:
+    with _cluster(release) as processes, _kept(processes, evidence) as ended:
         zookeeper = ZooKeeperStore(processes.zookeeper_hosts, CHROOT)
         with running_load(processes) as load:
             traveller = Traveller(processes, zookeeper, load)
@@ -290,7 +298,20 @@ def travel(release: str, way: Way, commit: str) -> Journey:
                 _through_migration(traveller, way)
             impact = load.stop()
         zookeeper.close()
-        return _journey(Journey(release, way, commit), traveller, impact, time.monotonic() - began)
+        journey = _journey(Journey(release, way, commit), traveller, impact, time.monotonic() - began)
+        ended.append(journey)
+        return journey
+
+
+@contextmanager
+def _kept(processes: TravellingProcesses, evidence: Path | None) -> Iterator[list[Journey]]:
+    """Give a list for the journey, and copy what the processes wrote unless it holds a good one."""
+    ended: list[Journey] = []
+    try:
+        yield ended
+    finally:
+        if evidence is not None and not (ended and ended[0].good):
+            shutil.copytree(processes.directory, evidence, dirs_exist_ok=True)
 
 
 def _through_migration(traveller: Traveller, way: Way) -> None:
