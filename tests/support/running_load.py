@@ -15,6 +15,7 @@ from typing import Any, Final
 from e2e.clients.kafka_clients.watch.moments import Moment
 from e2e.harness.load import ClientImpact, client_impact
 from tests.support.kafka_processes import KafkaProcesses, wait_for
+from tests.support.programs import die_with_parent
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SETTINGS: Final = (
@@ -59,6 +60,7 @@ class RunningLoad:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=self._environment,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - one C call, no locks
             )
         wait_for("records flow", self._flows)
 
