@@ -542,8 +542,6 @@ class Run:
         """Fail if a broker that serves is stopped while another has come back with an image that no copy was started with."""
         if self.status.phase is Phase.ROLLING_BACK or self._other_image_accepted:
             return
-        if self.stores.worlds:
-            return  # open: a recorded restart is repeated after a broker that fell over came back with another image (seed 23)
         pods = [p for w in self.cluster.broker_sets for p in w.pods.values()]
         seen = [p for p in pods if p.ready_since is not None and p.ready_since < self.looked_at]
         # A broker that is taken back to migration mode spreads nothing: it has this image already.

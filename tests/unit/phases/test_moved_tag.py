@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from tests.support.observations import (
     BROKER_IDS,
     BROKER_SET,
+    NOW,
     Situation,
+    controller_metrics,
     open_gate,
+    quorum,
     rolling,
 )
 
@@ -17,9 +21,9 @@ from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import RestartPod
 from kraftbridge.models.observation import StatefulSetState
-from kraftbridge.models.phase import Phase, Target
+from kraftbridge.models.phase import BrokerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.spec import AcceptedFinding, PreflightSpec
-from kraftbridge.models.status import NodeStatus
+from kraftbridge.models.status import BrokerUndo, NodeStatus, Operation, OperationKind
 
 FORMER, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 ROLLS = [Phase.TAKING_OVER, Phase.ROLLING_BROKERS]
@@ -38,6 +42,70 @@ def with_images(situation: Situation, first_now: dict[str, str] | None = None) -
         for i in BROKER_IDS
     )
     return situation.observing(stateful_sets=(replace(item, pods=pods),)).with_status(nodes=nodes)
+
+
+def another_came_back(situation: Situation, node: int) -> Situation:
+    """Return the same with one broker whose pod went by itself and came back with another image of Kafka."""
+    (item,) = situation.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    images = frozenset({("kafka", OTHER), ("prepare", FORMER)})
+    pods = tuple(replace(pod, images=images) if pod.ordinal == node else pod for pod in item.pods)
+    return situation.observing(stateful_sets=(replace(item, pods=pods),))
+
+
+def unregistered_for_long(situation: Situation) -> Situation:
+    """Return the same with a first broker that serves clients and that the quorum lacks, past every deadline."""
+    (item,) = situation.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    first, *others = item.pods
+    pods = (replace(first, ready_since=NOW - timedelta(hours=1)), *others)
+    return situation.observing(
+        stateful_sets=(replace(item, pods=pods),),
+        quorum=replace(quorum(), observers=frozenset({1, 2})),
+        metrics=controller_metrics(ZkMigrationState.PRE_MIGRATION, 0, 0),
+    )
+
+
+def never_registered() -> Situation:
+    """Return a restart of the first broker past its deadline: the operator restarts it once more."""
+    operation = Operation(
+        kind=OperationKind.RESTART_BROKER,
+        node_id=0,
+        pod=f"{BROKER_SET}-0",
+        pod_uid="uid-before",
+        started_at=NOW - timedelta(hours=2),
+    )
+    return with_images(unregistered_for_long(rolling(Phase.TAKING_OVER, 1))).with_status(operation=operation)
+
+
+def came_back_unregistered() -> Situation:
+    """Return a first broker that came back by itself and that the quorum lacks: the operator restarts it."""
+    return with_images(unregistered_for_long(rolling(Phase.TAKING_OVER, 1)))
+
+
+def taken_back() -> Situation:
+    """Return a first broker in KRaft mode that goes back to migration mode."""
+    undo = BrokerUndo(node_id=0, reason="it destroys records", settings_digest="d", began_at=NOW)
+    roll = with_images(rolling(Phase.ROLLING_BROKERS, 1)).with_status(broker_undo=undo)
+    (item,) = roll.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    configuration = next(p.configuration for p in item.pods if p.configuration.startswith(BrokerMode.MIGRATION))
+    return roll.observing(stateful_sets=(replace(item, configuration=configuration, update_revision="again"),))
+
+
+def recorded() -> Situation:
+    """Return a restart of the second broker that is on record and has not begun."""
+    roll = with_images(rolling(Phase.ROLLING_BROKERS, 1))
+    return roll.after(roll.decide())
+
+
+EVERY_RESTART = {
+    "of the roll": lambda: with_images(rolling(Phase.ROLLING_BROKERS, 1)),
+    "that has not begun": recorded,
+    "once more": never_registered,
+    "of one that came back by itself": came_back_unregistered,
+    "back to migration mode": taken_back,
+}
 
 
 def restarted(situation: Situation) -> list[RestartPod]:
@@ -109,3 +177,32 @@ def test_a_restart_keeps_what_ran_before_it() -> None:
     after = replaced.decide().status
     node = next(n for n in after.nodes if n.id == begun.operation.node_id)
     assert (node.images["kafka"], node.restarts) == (FORMER, 1)
+
+
+@pytest.mark.parametrize("which", EVERY_RESTART)
+def test_no_restart_of_a_serving_broker_spreads_an_image_that_another_came_back_with(which: str) -> None:
+    """A broker that falls over while another one restarts, or waits to be restarted again, takes what the tag names."""
+    case = EVERY_RESTART[which]()
+    (begun,) = restarted(case)
+    held = another_came_back(case, next(i for i in reversed(BROKER_IDS) if i != begun.node_id)).decide()
+    assert not [action for action in held.actions if isinstance(action, RestartPod)]
+    assert f"runs {OTHER}" in held.status.message
+    accepted = PreflightSpec(accepted=(AcceptedFinding(code=str(Code.DRY_START_OTHER_IMAGE)),))
+    assert len(restarted(another_came_back(case, 2).asking(preflight=accepted))) == 1
+
+
+def test_a_broker_that_has_the_other_image_itself_may_restart_once_more() -> None:
+    """It spreads nothing: the tag that names the former image again mends it."""
+    (begun,) = restarted(another_came_back(never_registered(), 0))
+    assert begun.node_id == 0
+
+
+def test_a_broker_that_is_not_ready_restarts_whatever_image_another_has() -> None:
+    """It is down already, and a pod that never runs again would hold back everybody."""
+    case = another_came_back(recorded(), 2)
+    (item,) = case.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+    assert case.status.operation is not None
+    pod = case.status.operation.pod
+    pods = tuple(replace(each, ready=False, ready_since=None) if each.name == pod else each for each in item.pods)
+    assert len(restarted(case.observing(stateful_sets=(replace(item, pods=pods),)))) == 1

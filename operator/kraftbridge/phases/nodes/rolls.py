@@ -288,7 +288,12 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
             return [waiting.message]
         if not pod.ready:
             return []  # it can only help
-        return templates.blockers(step, stateful_set) or reaching.blockers(step) or gates.restart_blockers(step)
+        return (
+            [waiting.message for waiting in (_other_image(step, besides=pod),) if waiting is not None]
+            or templates.blockers(step, stateful_set)
+            or reaching.blockers(step)
+            or gates.restart_blockers(step)
+        )
 
     waiting = restarts.follow_replacement(draft, operation, pod, may_stop)
     waiting = waiting or _follow_return(draft, operation, stateful_set, pod)
@@ -369,6 +374,8 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, 
         return waiting
     if pod.ready and (closed := reaching.blockers(draft)):
         return Wait(f"broker {draft.status.broker_ids[pod.name]} is not restarted: {closed[0]}")
+    if pod.ready and (moved := _other_image(draft, besides=pod)) is not None:
+        return moved
     if (waiting := templates.ensure_looked_at(draft, stateful_set)) is not None:
         return waiting
     comparing.forget_unwritten_record(draft)
@@ -451,15 +458,22 @@ def record_images(draft: Draft) -> Wait | None:
     return None
 
 
-def _other_image(step: StepContext) -> Wait | None:
+def _other_image(step: StepContext, besides: PodState | None = None) -> Wait | None:
     """Return a wait if a broker came back with another image than it ran before.
 
     A tag moved, and no copy was started with that image. A rollback goes on: nothing else brings the brokers back.
+
+    Parameters
+    ----------
+    besides
+        A pod that restarts: one that runs the other image already does not spread it.
     """
     if step.status.phase is Phase.ROLLING_BACK:
         return None
     recorded = {node.pod: node.images for node in step.status.nodes}
     for stateful_set, pod in observed.brokers_of(step):
+        if besides is not None and pod.name == besides.name:
+            continue
         before = recorded.get(pod.name, {})
         if BrokerMode.of(pod.configuration) is BrokerMode.UPGRADED:
             before = {**before, **upgrading.expected_images(step, stateful_set.name)}
