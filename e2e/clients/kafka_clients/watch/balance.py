@@ -83,7 +83,9 @@ class Transactions:
     live: dict[int, set[Place]] = field(default_factory=dict)
     """Seen while the transactions went on."""
     again: dict[int, set[Place]] = field(default_factory=dict)
-    """Seen at the end, from the beginning of the topic."""
+    """Seen at the end by a new consumer, from the beginning of the topic."""
+    errors: Counter[str] = field(default_factory=Counter)
+    """What the consumers were told instead of a record."""
 
     def judge(self) -> Balance:
         """Nothing committed is lost or doubled, and nothing aborted is seen, neither live nor at the end."""
@@ -103,7 +105,8 @@ class Transactions:
         said = f"{len(self.committed)} records committed, {len(self.committed & self.again.keys())} of them seen, "
         said += f"{len(self.aborted)} aborted, {len(found['aborted and seen'])} of them seen"
         unknown = f", {len(self.unknown)} of unknown outcome" if self.unknown else ""
-        return Balance(Subject.TRANSACTIONS, said + unknown, tuple(broken))
+        errors = f", consumers were told {dict(self.errors)}" if self.errors else ""
+        return Balance(Subject.TRANSACTIONS, said + unknown + errors, tuple(broken))
 
 
 @dataclass

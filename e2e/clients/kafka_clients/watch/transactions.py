@@ -29,14 +29,7 @@ class TransactionsWatcher(Watcher):
 
     def prepare(self) -> None:
         self.producer = self._new_producer()
-        self.consumer = Consumer(
-            librdkafka_config(
-                group_id="load-transactions",
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                isolation_level="read_committed",
-            )
-        )
+        self.consumer = self._new_consumer()
         topic = confluent_admin().list_topics(WATCHED_TRANSACTIONS, timeout=20).topics[WATCHED_TRANSACTIONS]
         self.beginning = [TopicPartition(WATCHED_TRANSACTIONS, number, OFFSET_BEGINNING) for number in topic.partitions]
         self.consumer.assign(self.beginning)
@@ -53,6 +46,9 @@ class TransactionsWatcher(Watcher):
 
     def balance(self) -> Balance:
         self._read_all(self.ledger.live)
+        self.consumer.close()
+        # A client that has gone through nothing sees what the brokers serve.
+        self.consumer = self._new_consumer()
         self.consumer.assign(self.beginning)
         self._read_all(self.ledger.again)
         self.consumer.close()
@@ -93,6 +89,17 @@ class TransactionsWatcher(Watcher):
             else:
                 return not abort
 
+    @staticmethod
+    def _new_consumer() -> Consumer:
+        return Consumer(
+            librdkafka_config(
+                group_id="load-transactions",
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                isolation_level="read_committed",
+            )
+        )
+
     def _new_producer(self) -> Producer:
         deadline = time.monotonic() + DEADLINE_S
         while True:
@@ -120,7 +127,10 @@ class TransactionsWatcher(Watcher):
 
     def _take(self, seen: dict[int, set[Place]], timeout_s: float) -> bool:
         message = self.consumer.poll(timeout_s)
-        if message is None or message.error() is not None:
+        if message is None:
+            return False
+        if (error := message.error()) is not None:
+            self.ledger.errors[error.name()] += 1
             return False
         run, number = message.value().decode().split(",")
         if run == self.run_id:
