@@ -25,6 +25,8 @@ install_spark_operator() {
     printf '%s\n' "$@"
     watched_namespaces
   } | sort -u | paste -sd,)
+  # A pod that crashed again and again while nothing watched its namespaces is started again after up to five minutes: too late for helm.
+  kubectl delete pods --namespace spark-operator --selector app.kubernetes.io/name=spark-operator --wait=false >/dev/null 2>&1 || true
   helm upgrade --install spark-operator "$chart" --namespace spark-operator --create-namespace \
     --set image.registry=localhost --set image.repository=kraftbridge-spark-operator \
     --set image.tag="$SPARK_OPERATOR_VERSION" --set image.pullPolicy=Never \
