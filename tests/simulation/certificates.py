@@ -6,11 +6,12 @@ A process has what the Secret held when its pod started. Connections outlive a c
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import timedelta
+from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from tests.simulation.kafka import CONTROLLERS
+from tests.simulation.kafka import CONTROLLERS, START
 from tests.support.observations import issued_listener
 
 from kraftbridge.models.decision import Action, RestartPod
@@ -29,6 +30,9 @@ TOO_LATE: Final = 0.6
 """Part of the renewals that come after the end."""
 MOST: Final = 2
 """Renewals of one run."""
+BEGINS: Final = START - timedelta(days=1)
+ENDS: Final = START + timedelta(days=5000)
+NOT_ISSUED: Final = issued_listener(exists=False)
 EXPIRED: Final = Unobserved("quorum", "certificate verify failed: certificate has expired")
 _PATIENCE: Final = 20
 """Steps after which a person helps whom the operator has told why it does not."""
@@ -112,13 +116,8 @@ class Certificates:
     def secrets(self, cluster: Cluster) -> IssuedListener:
         """Return the Secrets as they are now."""
         if not cluster.issued:
-            return issued_listener(exists=False)
-        begins = cluster.moment(0.0) - timedelta(days=1)
-        secret = IssuedSecret(
-            "demo-controllers", exists=True, begins_at=begins, expires_at=_later(cluster), fingerprint=self._called(self.number)
-        )  # fmt: skip
-        issued = issued_listener(controllers=secret)
-        return IssuedListener(issued.authority, issued.controllers, issued.brokers, authority_key="the authority's")
+            return NOT_ISSUED
+        return _issued(self._called(self.number))
 
     def presented(self, cluster: Cluster) -> dict[int, PresentedCertificate | Unobserved]:
         """Return what each controller presents."""
@@ -133,8 +132,8 @@ class Certificates:
             seen[node] = PresentedCertificate(
                 cluster._pod_state(pod).process,
                 self._called(number),
-                cluster.moment(0.0) - timedelta(days=1),
-                _later(cluster) if at is None else cluster.moment(at),
+                BEGINS,
+                ENDS if at is None else cluster.moment(at),
             )
         return seen
 
@@ -143,5 +142,9 @@ class Certificates:
         return f"{number:015}{'e' if number in self.ended else '0'}"
 
 
-def _later(cluster: Cluster) -> datetime:
-    return cluster.moment(0.0) + timedelta(days=5000)
+@cache
+def _issued(fingerprint: str) -> IssuedListener:
+    """Return the Secrets with this certificate of the controllers."""
+    secret = IssuedSecret("demo-controllers", exists=True, begins_at=BEGINS, expires_at=ENDS, fingerprint=fingerprint)
+    issued = issued_listener(controllers=secret)
+    return IssuedListener(issued.authority, issued.controllers, issued.brokers, authority_key="the authority's")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from random import Random
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from tests.simulation.channels import OpenChannel
 from tests.simulation.copies import DryStarts
 from tests.simulation.endings import GRACE_SECONDS, Endings
 from tests.simulation.images import FORMER_IMAGE, Images
-from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, Kafka, Timeline
+from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, START, Kafka, Timeline
 from tests.simulation.leg import Leg
 from tests.simulation.paths import Walls
 from tests.simulation.settings import Settings
@@ -111,7 +111,6 @@ from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import needs
 
 T = TypeVar("T")
-START = datetime(2026, 1, 1, tzinfo=UTC)
 BROKER_SETS = (("kafka", (0, 1)), ("kafka-b", (2,)))
 """One StatefulSet of three brokers, or these two."""
 SETTINGS = {"inter.broker.protocol.version": "3.9", "listener.security.protocol.map": "INTERNAL:PLAINTEXT"}
@@ -203,6 +202,8 @@ class Run:
     misaddressed: bool = False
     lost_writes: int = 0
     foreign_edits: int = 0
+    summary: VerdictSummary | None = None
+    """What its report says, once it has one."""
 
 
 @dataclass
@@ -867,7 +868,7 @@ class Cluster:
     def _dry_start(self, status: MigrationStatus, at: datetime) -> DryStartState:
         record = status.dry_start
         state = DryStartState(
-            self._copies_of_now(status).fingerprint, channels=() if self.channel is None else self.channel.known
+            self._fingerprint_of_copies(status), channels=() if self.channel is None else self.channel.known
         )
         if record is None:
             return state
@@ -882,11 +883,21 @@ class Cluster:
         sets = [s for s in map(self._broker_set, self.broker_sets) if isinstance(s, StatefulSetState)]
         fine = dry_start_of(sets, self.settings.brokers()).report
         assert fine is not None
-        # What a broker runs with comes from its template.
-        settings = f"{self.settings.shared} {self.settings.refused}"
-        fine = replace(fine, fingerprint=f"{fine.fingerprint} {settings}")
+        fine = replace(fine, fingerprint=self._fingerprint_of_settings())
         fine = self.leg.found(status, fine, self.images.tag)
-        return self.templates.found(fine) if self.channel is None else self.channel.found(status, fine)
+        found = self.templates.found(fine) if self.channel is None else self.channel.found(status, fine)
+        assert found.fingerprint == self._fingerprint_of_copies(status)
+        return found
+
+    def _fingerprint_of_copies(self, status: MigrationStatus) -> str:
+        """Return the fingerprint of `_copies_of_now`, which most steps need without the copies."""
+        if self.channel is not None:
+            return self.channel.fingerprint(status)
+        return self.templates.fingerprint(self.leg.fingerprint(status, self._fingerprint_of_settings()))
+
+    def _fingerprint_of_settings(self) -> str:
+        """Return what of the copies' fingerprint is the brokers' settings: what a broker runs with comes from its template."""
+        return f"same {self.settings.shared} {self.settings.refused}"
 
     def _rehearsal(self, status: MigrationStatus) -> RehearsalState:
         fingerprint = f"judges {self.judged}"
@@ -951,7 +962,7 @@ class Cluster:
             pods=tuple(self._pod_state(workload.pods[n]) for n in sorted(workload.pods)),
             deleting=workload.deleting,
             lease=lease,
-            required=GuardedStatefulSet(name=workload.name, container="kafka"),
+            required=_required(workload.name),
             generation=workload.generation,
             **more,
         )
@@ -1126,22 +1137,29 @@ class Cluster:
         if run.state is not RunState.FINISHED or run.verdict is None:
             return VerificationRun(record.run_id, run.state)
         now = self.moment(self.time.now)
-        verdict = VerdictSummary(
-            run_id=record.run_id if not run.misaddressed else "another-run",
-            migration_uid=self.identity.uid,
-            generation=run.generation,
-            phase=str(run.record.gate),
-            profile=run.record.profile,
-            verdict=run.verdict,
-            reason="as it is",
-            compared=50,
-            differing=run.lost_writes + run.foreign_edits,
-            mirror_differing=run.lost_writes + run.foreign_edits,
-            partition_state_differing=run.lost_writes,
-            started_at=now,
-            finished_at=now,
-        )
+        if run.summary is None:
+            run.summary = VerdictSummary(
+                run_id=record.run_id if not run.misaddressed else "another-run",
+                migration_uid=self.identity.uid,
+                generation=run.generation,
+                phase=str(run.record.gate),
+                profile=run.record.profile,
+                verdict=run.verdict,
+                reason="as it is",
+                compared=50,
+                differing=run.lost_writes + run.foreign_edits,
+                mirror_differing=run.lost_writes + run.foreign_edits,
+                partition_state_differing=run.lost_writes,
+                started_at=now,
+                finished_at=now,
+            )
+        verdict = run.summary.model_copy(update={"started_at": now, "finished_at": now})
         return VerificationRun(record.run_id, RunState.FINISHED, verdict=verdict)
+
+
+@cache
+def _required(name: str) -> GuardedStatefulSet:
+    return GuardedStatefulSet(name=name, container="kafka")
 
 
 @cache

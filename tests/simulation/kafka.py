@@ -10,6 +10,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from random import Random
 
 from kraftbridge.models.phase import BrokerMode, ControllerMode, ZkMigrationState
@@ -19,6 +20,8 @@ CONTROLLERS = (3000, 3001, 3002)
 MAJORITY = 2
 MAX_STUCK = 2
 FENCED_AFTER = 9.0
+START = datetime(2026, 1, 1, tzinfo=UTC)
+"""The virtual time 0, by the clocks of the cluster."""
 
 
 class Timeline:

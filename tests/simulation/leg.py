@@ -169,8 +169,12 @@ class Leg:
             if copy.key.mode is BrokerMode.ZOOKEEPER:
                 key = replace(copy.key, mode=BrokerMode.UPGRADED)
                 copies.append(self._with_software(_upgraded(replace(copy, key=key)), tag))
-        fingerprint = f"{fine.fingerprint} {upgrade.protocol}"
-        return replace(fine, copies=tuple(copies), fingerprint=fingerprint)
+        return replace(fine, copies=tuple(copies), fingerprint=self.fingerprint(status, fine.fingerprint))
+
+    def fingerprint(self, status: MigrationStatus, fine: str) -> str:
+        """Return the fingerprint of what `found` returns for a report with the fingerprint ``fine``."""
+        upgrade = status.broker_upgrade
+        return fine if not self.on or upgrade is None or not upgrade.needed else f"{fine} {upgrade.protocol}"
 
     def _with_software(self, copy: CopyOutcome, tag: str) -> CopyOutcome:
         is_new = copy.key.mode is not BrokerMode.ZOOKEEPER

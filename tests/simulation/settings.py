@@ -13,7 +13,7 @@ from tests.support.observations import RUNNING, setting, survey
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import Action, RestartPod
 from kraftbridge.models.phase import Phase
-from kraftbridge.models.status import MigrationStatus, rendered_spec
+from kraftbridge.models.status import MigrationStatus, tuned_controllers
 from kraftbridge.models.survey import BrokerSetting, Survey
 from kraftbridge.phases.shared_settings import FOLLOWED
 
@@ -77,8 +77,9 @@ class Settings:
 
     def rendering(self, run: Run) -> str:
         """Return what the controllers' objects are rendered from: the brokers' settings, and the heap of the spec."""
-        heap = rendered_spec(run.spec, run.status).controllers.heap_options or ""
         rendered = run.status.controllers.rendered if run.status.controllers is not None else None
+        controllers = tuned_controllers(run.spec, run.status) if rendered is None else rendered
+        heap = controllers.heap_options or ""
         restored = rendered.restored.id if rendered is not None and rendered.restored is not None else ""
         number = run.cluster.certificates.number
         secrets = "".join(rendered.credentials.values()) if rendered is not None else str(number or "")

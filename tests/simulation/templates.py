@@ -61,7 +61,11 @@ class Templates:
         copies = fine.copies
         if self.versions in self.harmful:
             copies = tuple(replace(copy, start=None, problem="it ends with code 1") for copy in copies)
-        return replace(fine, fingerprint=f"{fine.fingerprint} {self.sight().digest}", copies=copies)
+        return replace(fine, fingerprint=self.fingerprint(fine.fingerprint), copies=copies)
+
+    def fingerprint(self, fine: str) -> str:
+        """Return the fingerprint of what `found` returns for a report with the fingerprint ``fine``."""
+        return f"{fine} {self.sight().digest}"
 
     def look(self) -> None:
         """Note that copies of what is there now are made."""
@@ -92,8 +96,9 @@ class Templates:
 
     def mend(self, run: Run) -> None:
         """Let whoever edited take back what the message names."""
-        asked = any(c.reason is Reason.FINDINGS and c.status == "True" for c in run.status.conditions)
-        if not asked or self.versions not in self.harmful:
+        if self.versions not in self.harmful:
+            return
+        if not any(c.reason is Reason.FINDINGS and c.status == "True" for c in run.status.conditions):
             return
         is_template = self.template != self.good[0]
         self.template, self.content = self.good

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from kraftbridge.constants import DEFAULT_CLUSTER_DOMAIN
 from kraftbridge.copies.dry_start import shown_ids
@@ -117,14 +117,13 @@ class StepContext:
 
     def stateful_sets(self) -> tuple[StatefulSetState, ...] | Unobserved:
         """Return the brokers' StatefulSets, or the first that could not be observed."""
-        seen: list[StatefulSetState] = []
-        for item in self.observation.stateful_sets:
+        sets = self.observation.stateful_sets
+        for item in sets:
             if isinstance(item, Unobserved):
                 return item
-            seen.append(item)
-        if len(seen) != len(self.spec.brokers.stateful_sets):
+        if len(sets) != len(self.spec.brokers.stateful_sets):
             return Unobserved("StatefulSets of the brokers", "not all of them were read")
-        return tuple(seen)
+        return cast("tuple[StatefulSetState, ...]", sets)
 
     def registered_broker_ids(self) -> dict[str, int]:
         """Return the broker id of each pod, from the hosts that brokers registered in ZooKeeper (``/brokers/ids``).
@@ -184,10 +183,12 @@ class Draft(StepContext):
     events: list[Event] = field(default_factory=list)
 
     def update(self, **changes: Any) -> None:
-        """Replace fields of the status."""
+        """Replace fields of the status; a copy of all of it is made only where one differs."""
         now = self.status.__dict__
-        if any(value is not now[name] for name, value in changes.items()):
-            self.status = self.status.model_copy(update=changes)
+        for name, value in changes.items():
+            if value is not now[name] and value != now[name]:
+                self.status = self.status.model_copy(update=changes)
+                return
 
     def act(self, action: Action) -> None:
         """Add an action to this step, unless it is there already."""
@@ -200,9 +201,10 @@ class Draft(StepContext):
 
     def set_findings(self, code: Code, *made: FindingStatus) -> None:
         """Replace the findings of one code, by nothing if none is given."""
-        others = tuple(each for each in self.status.findings if each.code != code)
-        if (*made, *others) != self.status.findings:
-            self.update(findings=(*made, *others))
+        known = self.status.findings
+        found = (*made, *[each for each in known if each.code != code])
+        if found != known:
+            self.update(findings=found)
 
     def set_condition(self, kind: ConditionType, status: Status, reason: Reason, message: str) -> None:
         """Set one condition of the status."""

@@ -58,9 +58,8 @@ def explained(step: StepContext, waiting: Wait) -> Wait:
     """Return the wait with the certificates that have ended or end soon, and with why nothing restarts."""
     if is_under_way(step.status):
         return waiting
-    why = [*_tried(step), *hindrances(step)]
     words = ""
-    if why and presented.expired(step):
+    if presented.expired(step) and (why := [*_tried(step), *hindrances(step)]):
         words = f"Controllers whose certificate has ended restart all at once, and not now: {why[0]}"
     return presented.explained(step, waiting, words)
 

@@ -22,7 +22,7 @@ from kraftbridge.phases.rollback import without_controller
 def needs(status: MigrationStatus, now: datetime) -> frozenset[Part]:
     """Return the parts to observe for a step in this status."""
     wanted = status.phase.row.needs | _of_runs(status)
-    return frozenset(part for part in wanted if part not in _EXISTS or _EXISTS[part](status, now))
+    return wanted - {part for part in wanted & _EXISTS.keys() if not _EXISTS[part](status, now)}
 
 
 def _restarts_broker(status: MigrationStatus) -> bool:

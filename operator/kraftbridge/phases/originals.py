@@ -35,9 +35,9 @@ def track(draft: Draft) -> None:
             digests[stateful_set.name] = original.digest
         elif not original.digest and not stateful_set.overlay:
             digests.pop(stateful_set.name, None)  # the template is the user's own again, and is recorded anew
-    originals = tuple(OriginalStatus(stateful_set=name, digest=digest) for name, digest in sorted(digests.items()))
-    if originals != draft.status.originals:
-        draft.update(originals=originals)
+    if digests != {original.stateful_set: original.digest for original in draft.status.originals}:
+        named = sorted(digests.items())
+        draft.update(originals=tuple(OriginalStatus(stateful_set=name, digest=digest) for name, digest in named))
     _set_findings(draft)
 
 

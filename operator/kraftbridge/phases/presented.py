@@ -217,10 +217,10 @@ def _mend_controllers(step: StepContext) -> str:
     return f"Secret {secret.name} holds a renewed one, with which no controller could be restarted yet"
 
 
-def ends_soon(step: StepContext) -> list[Ending]:
-    """Return the certificates of running processes that have ended, or end so soon that somebody must help."""
+def ends_soon(step: StepContext, ends: Sequence[Ending]) -> list[Ending]:
+    """Return those of the `endings` that are past, or so near that somebody must help."""
     now = observed.server_time(step) or step.now
-    return [ending for ending in endings(step) if ending.ends_at - now <= _warned_before(ending)]
+    return [ending for ending in ends if ending.ends_at - now <= _warned_before(ending)]
 
 
 def _warned_before(ending: Ending) -> timedelta:
@@ -245,7 +245,7 @@ def explained(step: StepContext, waiting: Wait, hindrance: str) -> Wait:
     hindrance
         Why controllers whose certificate has ended are not restarted, ``""`` if that is not so.
     """
-    soon = ends_soon(step)
+    soon = ends_soon(step, endings(step))
     if not soon:
         return waiting
     words = [described(step, ending) for ending in soon]
@@ -259,7 +259,8 @@ def explained(step: StepContext, waiting: Wait, hindrance: str) -> Wait:
 
 def _condition(step: StepContext) -> tuple[Status, Reason, str]:
     """Return status, reason and message of ``CertificatesValid``."""
-    soon = ends_soon(step)
+    ends = endings(step)
+    soon = ends_soon(step, ends)
     if soon:
         return "False", Reason.CERTIFICATE_ENDS, ". ".join(described(step, ending) for ending in soon)
     if problems := unread(step):
@@ -271,7 +272,7 @@ def _condition(step: StepContext) -> tuple[Status, Reason, str]:
         if until is None:
             message = f"{names} started before the certificate in Secret {issued.brokers_secret} was issued"
             return "Unknown", Reason.UNKNOWN, f"{message}: the end of what they use is not known. Restart them"
-    ends = [f"{ending.who} until {ending.ends_at:%Y-%m-%d %H:%M:%S} UTC" for ending in endings(step)]
     if not ends:
         return "Unknown", Reason.UNKNOWN, "No controller's certificate was read yet"
-    return "True", Reason.IN_FORCE, f"The certificates in use are valid: {'; '.join(ends)}"
+    words = "; ".join(f"{ending.who} until {ending.ends_at:%Y-%m-%d %H:%M:%S} UTC" for ending in ends)
+    return "True", Reason.IN_FORCE, f"The certificates in use are valid: {words}"

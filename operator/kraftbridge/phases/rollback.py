@@ -79,7 +79,7 @@ HASTE = timedelta(seconds=0.1)
 def without_controller(status: MigrationStatus) -> bool:
     """Return whether the KRaft controllers were stopped and no broker was observed to be controller yet."""
     rollback = _under_way(status)
-    return rollback.controllers_stopped_at is not None and rollback.controller_back_at is None
+    return rollback is not None and rollback.controllers_stopped_at is not None and rollback.controller_back_at is None
 
 
 def without_service(status: MigrationStatus) -> bool:
@@ -90,14 +90,12 @@ def without_service(status: MigrationStatus) -> bool:
 def is_isolating(status: MigrationStatus) -> bool:
     """Return whether the KRaft controllers are isolated, or are about to be, and were not asked to stop yet."""
     rollback = _under_way(status)
-    return rollback.isolated_at is not None and rollback.controllers_stopped_at is None
+    return rollback is not None and rollback.isolated_at is not None and rollback.controllers_stopped_at is None
 
 
-def _under_way(status: MigrationStatus) -> RollbackStatus:
-    """Return the record of the rollback that this attempt is in, an empty one in another phase."""
-    if status.phase is not Phase.ROLLING_BACK:
-        return RollbackStatus(attempt=status.attempt)
-    return observed.rollback_record(status)
+def _under_way(status: MigrationStatus) -> RollbackStatus | None:
+    """Return the record of the rollback that this attempt is in, None in another phase or while there is none."""
+    return observed.of_attempt(status, status.rollback) if status.phase is Phase.ROLLING_BACK else None
 
 
 def run_rolling_back_phase(draft: Draft) -> Outcome:

@@ -71,10 +71,8 @@ def track(draft: Draft) -> None:
         return
     if draft.status.phase is Phase.PROVISIONING_QUORUM and channel.outdated(draft):
         return  # a dry start of the present templates shows what Kafka hides
-    if _standing(draft):
-        return
     settings = _present(draft)
-    if settings != draft.status.broker_settings:
+    if settings != draft.status.broker_settings and not _standing(draft):
         draft.update(broker_settings=settings)
 
 

@@ -199,18 +199,18 @@ def _record(draft: Draft, *, anew: bool) -> None:
     if known is None:
         known = RecordedObjects(migration=draft.identity.uid)
     sets = {each.name: each for each in known.stateful_sets}
-    present = {item.name: _recorded_set(item) for item in _seen_sets(draft)}
+    present = {item.name: _recorded_set(item) for item in _seen_sets(draft) if anew or item.name not in sets}
     wanted = {ref.name for ref in draft.spec.brokers.stateful_sets}
     merged = {**sets, **present} if anew else {**present, **sets}
-    record = RecordedObjects(
-        migration=draft.identity.uid if draft.status.phase.row.is_open else known.migration,
-        cluster_id=_cluster_id(draft) or known.cluster_id,
-        stateful_sets=tuple(each for name, each in sorted(merged.items()) if name in wanted),
-        claims=_recorded_claims(draft, known, anew=anew),
-        controllers=_recorded_controllers(draft, known, anew=anew),
-    )
-    if record != draft.status.objects:
-        draft.update(objects=record)
+    record = {
+        "migration": draft.identity.uid if draft.status.phase.row.is_open else known.migration,
+        "cluster_id": _cluster_id(draft) or known.cluster_id,
+        "stateful_sets": tuple(each for name, each in sorted(merged.items()) if name in wanted),
+        "claims": _recorded_claims(draft, known, anew=anew),
+        "controllers": _recorded_controllers(draft, known, anew=anew),
+    }
+    if draft.status.objects is None or any(getattr(known, name) != value for name, value in record.items()):
+        draft.update(objects=known.model_copy(update=record))
 
 
 def _recorded_claims(step: StepContext, known: RecordedObjects, *, anew: bool) -> dict[str, str]:

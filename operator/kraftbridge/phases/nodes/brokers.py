@@ -250,7 +250,9 @@ def _takes_nothing(step: StepContext, pod: PodState) -> bool:
 
 def _is_missed(step: StepContext, pod: PodState) -> bool:
     """Return whether brokers answer, and none of them lists this one."""
-    return bool(gates.views_of_cluster(step)) and not serves(step, pod)
+    views = gates.views_of_cluster(step)
+    broker_id = step.status.broker_ids.get(pod.name)
+    return bool(views) and not any(broker_id in view.brokers for view in views)
 
 
 def _is_absent_from_quorum(step: StepContext, stateful_set: StatefulSetState, pod: PodState) -> bool:

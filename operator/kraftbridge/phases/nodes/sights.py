@@ -60,11 +60,14 @@ def _timed_set(stateful_set: StatefulSetState, sights: Mapping[str, PodSight]) -
 
 def _sight_of(step: StepContext, pod: PodState, former: PodSight | None) -> PodSight:
     """Return when a pod was first seen as it is, which is now if it was not."""
+    process = pod.process
     since = ready_at = step.now
-    if former is not None and former.process == pod.process:
+    if former is not None and former.process == process:
         since = min(former.since, step.now)  # the operator's own clock was set back
         ready_at = min(former.ready_at or step.now, step.now)
-    return PodSight(pod=pod.name, process=pod.process, since=since, ready_at=ready_at if pod.ready else None)
+        if (since, ready_at if pod.ready else None) == (former.since, former.ready_at):
+            return former
+    return PodSight(pod=pod.name, process=process, since=since, ready_at=ready_at if pod.ready else None)
 
 
 def follow_start(draft: Draft, pod: PodState | None) -> None:

@@ -46,6 +46,8 @@ Seen = Mapping[int, Settings]
 CHANGED_FROM_THE_TEMPLATE = (AUTHORIZER, "listener.security.protocol.map")
 """Settings whose new value the migration computes from the template: what the template does not show would be lost."""
 _TAKEN_OVER: Final = (*COPIED, *CHANGED_FROM_THE_TEMPLATE)
+_MAY_BE_OURS: Final = frozenset(name for name in _TAKEN_OVER if name in OVERLAID_SETTINGS or may_change(name))
+"""Of these, what the migration itself may have set on a broker that registers with the quorum."""
 
 HIDDEN_BY_KAFKA = {
     "super.users": "spec.controllers.superUsers",
@@ -75,15 +77,16 @@ _STORES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 
 def seen_settings(survey: Survey, dry_start: DryStartState | Unobserved) -> Seen:
     """Return what the brokers run with; what Kafka hides is taken from a broker's copy in its present mode."""
+    copies = _copies(dry_start)
     return {
-        broker: _completed({s.name: s for s in settings}, _values_of_copy(broker, dry_start))
+        broker: _completed({s.name: s for s in settings}, _values_of_copy(broker, copies))
         for broker, settings in told_settings(survey).items()
     }
 
 
-def _values_of_copy(broker: int, dry_start: DryStartState | Unobserved) -> Mapping[str, str]:
+def _values_of_copy(broker: int, copies: Iterable[CopyOutcome]) -> Mapping[str, str]:
     """Return the values that a broker's copy in its present mode shows."""
-    for copy in _copies(dry_start):
+    for copy in copies:
         start = dry_starts.valid_start(copy)
         if start is not None and (copy.broker_id, copy.key.mode) == (broker, BrokerMode.ZOOKEEPER):
             return {name: given.value for name, given in start.settings.items() if given.value is not None}
@@ -235,24 +238,17 @@ def taken_anew(step: StepContext, survey: Survey) -> dict[str, str]:
     """
     recorded = step.status.broker_settings
     modes = broker_modes(step)
+    set_by_us = _MAY_BE_OURS | step.spec.brokers.static_settings.keys()
     taken: dict[str, str] = {}
     for broker, settings in sorted(seen_settings(survey, step.observation.dry_start).items()):
+        mode = modes.get(broker)
+        ours = set_by_us if mode is None or mode.registers else frozenset()
         for name in _TAKEN_OVER:
-            value = _static_value(settings.get(name))
-            if _stays_as_recorded(step, name, settings.get(name), modes.get(broker)):
-                value = recorded.get(name)
-            if value:
+            setting = settings.get(name)
+            stays = name in ours or (_is_static(setting) and setting.value is None)
+            if value := recorded.get(name) if stays else _static_value(setting):
                 taken[name] = value
     return {name: _respelled(recorded.get(name, value), value) for name, value in taken.items()}
-
-
-def _stays_as_recorded(step: StepContext, name: str, setting: BrokerSetting | None, mode: BrokerMode | None) -> bool:
-    """Return whether Kafka hides a setting, or the migration itself may have set it on a broker in this mode."""
-    if _is_static(setting) and setting.value is None:
-        return True
-    if mode is not None and not mode.registers:
-        return False
-    return name in step.spec.brokers.static_settings or name in OVERLAID_SETTINGS or may_change(name)
 
 
 def _respelled(recorded: str, value: str) -> str:
