@@ -149,7 +149,7 @@ def _credentials(report: DryStartReport, stateful_set: StatefulSetState) -> Iter
 def _stateful_set(step: StepContext, report: DryStartReport, stateful_set: StatefulSetState) -> Iterator[FindingStatus]:
     name = f"StatefulSet/{stateful_set.name}"
     outcomes = {copy.key: copy for copy in report.copies}
-    wanted = copies_of(stateful_set.name, ordinals(stateful_set), upgrades=upgrading.is_needed(step.status))
+    wanted = copies_of(stateful_set.name, ordinals(stateful_set), upgrading.bridge_modes(step.status))
     made = [*filter(None, map(outcomes.get, wanted))]
     lacking = [key.pod for key in wanted if key not in outcomes]
     if lacking or not wanted:
