@@ -18,6 +18,7 @@ SECRET = {"name": "a-secret", "key": "a-key"}
 RESOURCES = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
 LISTENER = {"securityProtocol": "SSL", "secretName": "kafka-controllers"}
 VALUES: dict[str, Any] = {
+    "rollback.giveUpFormerImage": True,
     "target": "ZooKeeper",
     "metadataVersion": "3.9",
     "zookeeper.connect": "zookeeper-0.zookeeper:2181/chroot",

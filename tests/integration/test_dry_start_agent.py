@@ -67,6 +67,26 @@ def outcome(log: str, mode: BrokerMode = BrokerMode.ZOOKEEPER, overlay: dict[str
     return CopyOutcome(CopyKey("kafka", 1, mode), 1, start, overlay=overlay or {})
 
 
+@pytest.mark.parametrize("release", ["2.4.1", "2.8.2"])
+def test_a_former_release_reports_what_its_broker_tells_as_static(tmp_path: Path, agent: Path, release: str) -> None:
+    # KafkaConfig of these releases loads the authorizer itself.
+    own = ZOOKEEPER_BROKER.replace("com.example.NotInThisImage", "kafka.security.authorizer.AclAuthorizer")
+    (tmp_path / "server.properties").write_text(own)
+    ended = run_entrypoint(START, tmp_path, agent, kafka_libraries(release))
+    start = kafka_start(ended.output)
+    assert ended.code == 0, ended.output
+    assert start is not None, ended.output
+    assert (start.kafka, start.valid, start.complaint) == (release, True, "")
+    values = {name: given.value for name, given in start.settings.items() if not given.sensitive}
+    assert values["broker.id"] == "1"
+    assert values["log.dirs"] == "/data/a,/data/b"
+    assert values["log.retention.ms"] is None, "its synonym is given"
+    assert values["super.users"] == "User:admin"
+    hidden = {"sasl.jaas.config", "ssl.keystore.password", "listener.name.inside.ssl.key.password"}
+    assert all(start.settings[name].sensitive for name in (*hidden, "my.plugin.password.file"))
+    assert "secret" not in ended.output
+
+
 def test_the_configuration_is_reported_and_no_secret_is_told(tmp_path: Path, agent: Path, libraries: Path) -> None:
     (tmp_path / "server.properties").write_text(ZOOKEEPER_BROKER)
     (tmp_path / "jaas.conf").write_text(

@@ -11,11 +11,33 @@ import pytest
 from tests.support.kafka_processes import installed_tool, kafka_libraries
 
 from kraftbridge.models.broker_settings import may_change
-from kraftbridge.models.release_changes import CHANGED_DEFAULTS, NEW_BEHAVIOUR, REMOVED, is_changed_default
+from kraftbridge.models.metadata_version import Release
+from kraftbridge.models.release_changes import (
+    CHANGED_BEHAVIOUR,
+    CHANGED_DEFAULTS,
+    NEW_BEHAVIOUR,
+    REMOVED,
+    is_changed_default,
+)
 
 pytestmark = pytest.mark.integration
 BRIDGE = "3.9.2"
-RELEASES = ("2.8.2", "3.0.2", "3.1.2", "3.2.3", "3.3.2", "3.4.1", "3.5.2", "3.6.2", "3.7.2", "3.8.1")
+RELEASES = (
+    "2.4.1",
+    "2.5.1",
+    "2.6.3",
+    "2.7.2",
+    "2.8.2",
+    "3.0.2",
+    "3.1.2",
+    "3.2.3",
+    "3.3.2",
+    "3.4.1",
+    "3.5.2",
+    "3.6.2",
+    "3.7.2",
+    "3.8.1",
+)
 JAVA = """
 import org.apache.kafka.common.config.ConfigDef;
 
@@ -82,3 +104,14 @@ def test_no_row_is_of_nothing() -> None:
     assert REMOVED.keys() <= names
     assert not REMOVED.keys() & after.keys()
     assert NEW_BEHAVIOUR.keys() <= after.keys() - defaults("2.8.2").keys()
+
+
+def test_what_changes_for_users_has_its_defaults_and_its_release() -> None:
+    assert CHANGED_BEHAVIOUR.keys() <= {changed.name for changed in CHANGED_DEFAULTS}
+    for name, changed in CHANGED_BEHAVIOUR.items():
+        differing = [r for r in RELEASES if defaults(r)[name] != defaults(BRIDGE)[name]]
+        assert "2.4.1" in differing
+        assert Release.of("2.4.1") < changed.since
+        # From that release on only the newest TLS differs.
+        later = [r for r in differing if Release.of(r) >= changed.since]
+        assert not later or name == "ssl.enabled.protocols"

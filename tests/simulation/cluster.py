@@ -80,6 +80,7 @@ from kraftbridge.models.observation import (
     StartLog,
     StatefulSetState,
     TemplateSight,
+    TopicIds,
     TopicRedundancy,
     Unobserved,
     VerificationRun,
@@ -105,7 +106,7 @@ from kraftbridge.models.status import (
     VerificationStatus,
     ZooKeeperBehind,
 )
-from kraftbridge.phases import dry_starting, expired
+from kraftbridge.phases import dry_starting, expired, topic_ids
 from kraftbridge.phases.basis import StatefulSetVersion
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import needs
@@ -308,6 +309,7 @@ class Cluster:
         self.kafka.in_sync = set(BROKERS)
         self.kafka.zk_controller = self.random.choice(BROKERS)
         self.kafka.views = dict.fromkeys(BROKERS, self.kafka.zk_controller)
+        self.leg.begin(self.kafka)
         self.time.after(2.0, self._rolling_update)
 
     def own_templates(self, templates: Templates) -> None:
@@ -356,7 +358,7 @@ class Cluster:
                 self.kafka.unregistering.add(pod.node)
             mode = BrokerMode.of(pod.configuration)
             self.becoming.start(pod.node, mode)
-            self.leg.start(pod.uid, pod.node)
+            self.leg.start(pod.uid, pod.node, mode)
             self.slow_starts.begin(
                 pod.node, self.time.now, self.time.after, lambda: self.kafka.start_broker(pod.node, mode)
             )
@@ -802,6 +804,7 @@ class Cluster:
             brought=None if Part.BROUGHT in wanted else NOT_NEEDED,
             presented=look(Part.PRESENTED, lambda: self.certificates.presented(self)),
             server_time=look(Part.SERVER_TIME, lambda: self.moment(self.time.now)),
+            topic_ids=look(Part.TOPIC_IDS, lambda: self._topic_ids(status)),
             paths=look(
                 Part.PATHS, lambda: self.walls.seen(frozenset(i for i, p in self.kafka.brokers.items() if p.up))
             ),
@@ -1114,6 +1117,12 @@ class Cluster:
     def _served_by(self, node: int) -> ClusterState:
         kafka = self.kafka
         return _served(*kafka.metadata_of(node), kafka.zk_controller or -1)
+
+    def _topic_ids(self, status: MigrationStatus) -> dict[int, TopicIds | Unobserved]:
+        ids = self.leg.ids
+        assert ids is not None, "only an older release has topics without ids"
+        asked = topic_ids.to_ask(status, tuple(self._broker_set(w) for w in self.broker_sets))
+        return ids.told(asked, self._served_by(BROKERS[0]).partitions)
 
     def _canaries(self) -> dict[int, bool | Unobserved]:
         return {

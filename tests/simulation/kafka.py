@@ -121,6 +121,10 @@ class Kafka:
     finalized_at: float | None = None
     ended: dict[int, float] = field(default_factory=dict)
     """Controllers whose certificate has ended: since when."""
+    elected: Callable[[], object] = lambda: None
+    """Is told of each controller that brokers on ZooKeeper elect."""
+    came_up: Callable[[int], object] = lambda _: None
+    """Is told of each broker's process that starts."""
 
     # ------------------------------------------------------------------------------------------ processes
 
@@ -137,6 +141,7 @@ class Kafka:
             self.time.after(self.random.uniform(0.3, 3.0), lambda: self._register(node, life))
         if mode is not BrokerMode.KRAFT and self.claim_epoch < 0 and self.zk_controller is None:
             self.time.after(0.1, self._elect_in_zookeeper)
+        self.came_up(node)
 
     def stop_broker(self, node: int) -> None:
         """Let a broker's process be gone."""
@@ -150,6 +155,12 @@ class Kafka:
         if self.zk_controller == node:
             self.zk_controller = None
             self.time.after(self.random.uniform(0.05, 1.0), self._elect_in_zookeeper)
+
+    def expire_controller(self) -> None:
+        """Let the session of the controller on ZooKeeper expire: the brokers elect another one, or the same."""
+        if self.zk_controller is not None and self.claim_epoch < 0:
+            self.zk_controller = None
+            self.time.after(0.2, self._elect_in_zookeeper)
 
     def hang(self, node: int, seconds: float) -> None:
         """Let a broker's process stand still in a pod that stays Ready, and go on after a while."""
@@ -397,6 +408,7 @@ class Kafka:
         if not able:
             return
         self.zk_controller = self.random.choice(able)
+        self.elected()
         for node in BROKERS:
             self.time.after(self.random.uniform(0.05, 3.0), lambda node=node: self._learn_controller(node))  # type: ignore[misc]
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from tests.simulation.kafka import BROKERS
+from tests.simulation.kafka import BROKERS, Kafka
+from tests.simulation.topic_ids import Ids
 from tests.support.observations import setting
 
 from kraftbridge.models.dry_start import ContainerImage, CopyOutcome, DryStartReport, GivenSetting
@@ -26,6 +27,12 @@ FORMER: Final = "registry/kafka:former"
 NEW_DIGEST: Final = "-new"
 """End of the digest of the new image; the beginning is that of the tag."""
 _RELEASES: Final = ("2.8-IV1", "3.0-IV1", "3.1-IV0", "3.4-IV0", "3.6-IV2", "3.8-IV0")
+_WITHOUT_IDS: Final = ("2.4-IV1", "2.5-IV0", "2.7-IV2", "2.8-IV0")
+"""Protocols with which topics have no ids, or brokers do not keep them (KIP-516)."""
+_OLD: Final = 0.5
+"""Part of the clusters that run one of these."""
+_MOVES: Final = 0.02
+"""How likely the controller on ZooKeeper moves in a step of the leg by itself."""
 _MIXED: Final = 0.3
 """Part of the clusters in which an upgrade was left half-way: one broker has a newer release, or a newer protocol."""
 _ASKED: Final = 0.5
@@ -33,6 +40,7 @@ _ASKED: Final = 0.5
 _SAYS: Final = 0.05
 _TARGETS: Final = 0.25
 """Part of the migrations that first go as far as the bridge release."""
+_ON_THE_WAY: Final = (Phase.UPGRADING_BROKERS, Phase.PROVISIONING_QUORUM, Phase.TAKING_OVER)
 
 
 @dataclass(frozen=True)
@@ -53,11 +61,12 @@ class Leg:
     def __init__(self, seed: int) -> None:
         self.random = Random(f"leg of {seed}")
         self.on = seed % 6 == REMAINDER
-        protocol = self.random.choice(_RELEASES)
+        known = (*_WITHOUT_IDS, *_RELEASES)
+        protocol = self.random.choice(_WITHOUT_IDS if self.random.random() < _OLD else _RELEASES)
         self.own = dict.fromkeys(BROKERS, Software(FORMER, protocol))
         """What each broker runs of its owner's template."""
         if self.random.random() < _MIXED:
-            newer = [p for p in _RELEASES if Protocol.of(p) > Protocol.of(protocol)]  # type: ignore[operator]
+            newer = [p for p in known if Protocol.of(p) > Protocol.of(protocol)]  # type: ignore[operator]
             self.own[self.random.choice(BROKERS)] = Software(FORMER, self.random.choice([protocol, *newer]))
         self.pin = ""
         """Protocol that the templates in mode Upgraded render."""
@@ -74,6 +83,14 @@ class Leg:
         """Promise that a start has broken."""
         self.word = False
         """Whether the user has given the former image up."""
+        self.ids: Ids | None = None
+        """Ids of the topics."""
+
+    def begin(self, kafka: Kafka) -> None:
+        """Let the brokers run that were there before."""
+        if self.on:
+            self.ids = Ids(kafka, self.random, lambda node: self.running[node].protocol)
+            self.ids.begin()
 
     def spec(self, spec: MigrationSpec) -> MigrationSpec:
         """Return what the user asks for."""
@@ -105,15 +122,19 @@ class Leg:
         self.born[uid] = software
         return f"{tag}{NEW_DIGEST}" if software.is_new else tag
 
-    def start(self, uid: str, node: int) -> None:
+    def start(self, uid: str, node: int, mode: BrokerMode) -> None:
         """Let a broker's process start."""
         if not self.on:
             return
         software = self.born[uid]
         others = [self.running[other] for other in self.up - {node}]
         newest = is_bridge(software.protocol) and software.is_new
+        if mode.registers and self.ids is not None and node not in self.ids.keeps:
+            self.broken = f"broker {node} enters mode {mode} with a log without id"
         if not software.is_new and node in self.lifted:
             self.broken = f"broker {node} starts with the former image after it has run 3.9's protocol"
+        elif not newest and node in self.lifted:
+            self.broken = f"broker {node} starts with protocol {software.protocol} after it has run 3.9's"
         elif newest and any(not other.is_new for other in others):
             self.broken = f"broker {node} speaks 3.9's protocol while another broker runs the former image"
         elif newest and not self.word and node not in self.lifted:
@@ -169,6 +190,9 @@ class Leg:
             if copy.key.mode is BrokerMode.ZOOKEEPER:
                 key = replace(copy.key, mode=BrokerMode.UPGRADED)
                 copies.append(self._with_software(_upgraded(replace(copy, key=key)), tag))
+                if upgrade.lifts_alone:
+                    key = replace(copy.key, mode=BrokerMode.LIFTED)
+                    copies.append(self._with_software(_upgraded(replace(copy, key=key)), tag))
         return replace(fine, copies=tuple(copies), fingerprint=self.fingerprint(status, fine.fingerprint))
 
     def fingerprint(self, status: MigrationStatus, fine: str) -> str:
@@ -187,7 +211,10 @@ class Leg:
     # ------------------------------------------------------------------------------------------- the user
 
     def happen(self, run: Run) -> None:
-        """Let the user give the word some time after the operator has asked."""
+        """Let the user give the word some time after the operator has asked, and the controller move by itself."""
+        if self.on and run.status.phase in _ON_THE_WAY and self.random.random() < _MOVES:
+            run.cluster.kafka.expire_controller()
+            run.coverage.faults["zookeeper_controller_moved"] += 1
         if self.random.random() < _SAYS:
             self.say(run)
 
@@ -206,6 +233,8 @@ class Leg:
             return ""
         if former := sorted(node for node, software in self.running.items() if not software.is_new):
             return f"{phase} entered while broker {former[0]} runs the former image"
+        if phase is Phase.TAKING_OVER and self.ids is not None and (words := self.ids.trouble()):
+            return f"{phase} entered while {words}"
         return ""
 
     def trouble_at_rest(self, phase: Phase) -> str:
@@ -214,6 +243,8 @@ class Leg:
             return ""
         if phase is Phase.ROLLED_BACK and self.lifted and any(not s.is_new for s in self.running.values()):
             return "a broker runs the former image although one has run 3.9's protocol"
+        if phase is Phase.ROLLED_BACK and self.lifted and any(not is_bridge(s.protocol) for s in self.running.values()):
+            return "a broker kept the former protocol although one has run 3.9's"
         if phase is Phase.ROLLED_BACK and not self.lifted and any(s.is_new for s in self.running.values()):
             return "a broker did not get its former image back"
         if phase is Phase.COMPLETED and any(not s.is_new for s in self.running.values()):
@@ -222,8 +253,8 @@ class Leg:
 
 
 def _upgraded(copy: CopyOutcome) -> CopyOutcome:
-    """Return a copy in the present mode with the overlay of mode Upgraded."""
-    overlay = {"kraftbridge.mode": "upgraded"}
+    """Return a copy in the present mode with the overlay of the mode that its key names."""
+    overlay = {"kraftbridge.mode": copy.key.mode.lower()}
     if copy.start is None:
         return replace(copy, overlay=overlay)
     settings = {**copy.start.settings, **{name: GivenSetting(value) for name, value in overlay.items()}}

@@ -18,7 +18,14 @@ from kraftbridge.models.observation import (
 )
 from kraftbridge.models.phase import BrokerMode, ControllerMode
 from kraftbridge.models.runs import RunKind
-from kraftbridge.models.status import DryStartRunStatus, FindingStatus, KeptCopy, LostQuorum, Operation
+from kraftbridge.models.status import (
+    DryStartRunStatus,
+    FindingStatus,
+    KeptCopy,
+    LostQuorum,
+    MigrationStatus,
+    Operation,
+)
 from kraftbridge.models.survey import Survey
 from kraftbridge.phases import (
     basis,
@@ -256,6 +263,11 @@ def _a_lift_is_no_news(_draft: Draft, _mode: BrokerMode) -> None:
     """Roll back to the former image although brokers have run 3.9's protocol."""
 
 
+def _one_roll_is_enough(_status: MigrationStatus) -> bool:
+    """Lift every protocol in migration mode, also one with which topics have no ids."""
+    return False
+
+
 def _nobody_asks_for_a_word(_step: StepContext) -> None:
     """Give the former image up unasked."""
 
@@ -300,6 +312,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "unpinned": (upgrading, "lowest", _the_newest_is_the_lowest),
     "relapsing": (upgrading, "note_lift", _a_lift_is_no_news),
     "wordless": (upgrading, "wait_for_word", _nobody_asks_for_a_word),
+    "hasty-lift": (upgrading, "lifts_alone", _one_roll_is_enough),
 }
 
 

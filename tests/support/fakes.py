@@ -55,12 +55,14 @@ from kraftbridge.models.observation import (
     MigrationZnode,
     NodeFeatures,
     QuorumState,
+    TopicIds,
     TopicRedundancy,
     Unobserved,
     VoterState,
     ZooKeeperState,
 )
 from kraftbridge.models.phase import BrokerMode, ZkMigrationState
+from kraftbridge.models.protocol import has_topic_ids
 from kraftbridge.models.rehearsal import RESULT_MARK, Ending, Forecast, RehearsalResult, RehearsalVerdict
 from kraftbridge.models.report import (
     GO_KEY,
@@ -85,6 +87,7 @@ from kraftbridge.models.survey import (
     ZooKeeperAcls,
     ZooKeeperUsers,
 )
+from kraftbridge.phases import upgrading
 from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.dry_starts import RunAction
@@ -722,7 +725,8 @@ class FakeKafka:
         for pod in self.kubernetes.list("v1", "Pod", self.namespace, "app=kafka"):
             container = pod["spec"]["containers"][0]
             stated = {e["name"]: e.get("value", "") for e in container.get("env", [])}
-            default = f"{container['image'].rpartition(':')[2][:3]}-IV0"
+            release = container["image"].rpartition(":")[2][:3]
+            default = f"{release}-IV1" if release.startswith("2.") else f"{release}-IV0"
             ordinal = int(pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])
             found[ordinal] = stated.get("KAFKA_INTER_BROKER_PROTOCOL_VERSION", default)
         return found
@@ -766,6 +770,15 @@ class FakeKafka:
 
     def log_dirs(self) -> dict[int, tuple[LogDir, ...] | Unobserved]:
         return dict.fromkeys(self.broker_modes(), ())
+
+    def topic_ids(self, processes: Mapping[int, str]) -> dict[int, TopicIds | Unobserved]:
+        """Return what brokers tell that a controller leads which gives ids if its protocol knows them."""
+        protocols = self._protocols()
+        nameless = () if has_topic_ids(protocols[min(protocols)]) else ("t",)
+        return {
+            broker: TopicIds(process, protocols[broker], 10, nameless, len(nameless), ())
+            for broker, process in processes.items()
+        }
 
     def reassigning_partitions(self) -> tuple[str, ...]:
         return ()
@@ -967,11 +980,10 @@ class FaithfulDryStarts:
         present = described(spec.brokers)
         for ref in spec.brokers.stateful_sets:
             ordinals = [int(p.rpartition("-")[2]) for p in run.broker_ids if p.rpartition("-")[0] == ref.name]
-            upgrade = migration.status.broker_upgrade
-            upgrades = upgrade is not None and upgrade.needed
-            for key in copies_of(ref.name, ordinals, upgrades=upgrades):
+            bridge = upgrading.bridge_modes(migration.status)
+            for key in copies_of(ref.name, ordinals, bridge):
                 copy = self._outcome(key, run.broker_ids[key.pod], present)
-                copies.append(self._upgraded(copy, spec) if upgrades else copy)
+                copies.append(self._upgraded(copy, spec) if bridge else copy)
                 if present == self.reaching or key.mode is BrokerMode.ZOOKEEPER:
                     continue
                 trials += [

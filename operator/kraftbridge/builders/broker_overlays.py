@@ -134,6 +134,8 @@ class Upgrade:
     """``inter.broker.protocol.version`` that the brokers keep on ZooKeeper, as it runs."""
     init_containers: tuple[str, ...] = ()
     """Init containers that have the image of the Kafka container."""
+    lifts_alone: bool = False
+    """Whether this protocol is lifted in a rolling restart of its own, before migration mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
     facts
         The user's own settings and the quorum's coordinates.
     mode
-        ``UPGRADED``, ``MIGRATION`` or ``KRAFT``; ``ZOOKEEPER`` asks for nothing.
+        ``UPGRADED``, ``LIFTED``, ``MIGRATION`` or ``KRAFT``; ``ZOOKEEPER`` asks for nothing.
 
     Notes
     -----
@@ -202,6 +204,8 @@ def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
         return {}
     if mode is BrokerMode.UPGRADED:
         return {} if facts.upgrade is None else {PROTOCOL: facts.upgrade.protocol}
+    if mode is BrokerMode.LIFTED:
+        return {} if facts.upgrade is None else {PROTOCOL: str(BRIDGE)}
     protocol = spec.controllers.listener.security_protocol
     settings = {
         "controller.listener.names": CONTROLLER_LISTENER,

@@ -39,16 +39,21 @@ _MOST_CHANNELS = 6
 OTHER_MODES = (BrokerMode.MIGRATION, BrokerMode.KRAFT)
 
 
-def copies_of(stateful_set: str, ordinals: Sequence[int], *, upgrades: bool = False) -> tuple[CopyKey, ...]:
+def copies_of(stateful_set: str, ordinals: Sequence[int], bridge: Sequence[BrokerMode] = ()) -> tuple[CopyKey, ...]:
     """Return a StatefulSet's copies: every ordinal in its current mode, the first and the last in the other modes.
 
     The first and the last show settings that depend on the ordinal.
     The current mode of all of them shows that the copies are faithful.
     Where the brokers are brought to another release, every ordinal shows what that release makes of its settings.
+
+    Parameters
+    ----------
+    bridge
+        The modes on ZooKeeper to which the brokers are brought with another image.
     """
     ordered = sorted(ordinals)
     ends = dict.fromkeys((*ordered[:1], *ordered[-1:]))
-    whole = (BrokerMode.ZOOKEEPER, BrokerMode.UPGRADED) if upgrades else (BrokerMode.ZOOKEEPER,)
+    whole = (BrokerMode.ZOOKEEPER, *bridge)
     modes = (*product(whole, ordered), *product(OTHER_MODES, ends))
     return tuple(CopyKey(stateful_set, ordinal, mode) for mode, ordinal in modes)
 

@@ -18,6 +18,8 @@ OLDEST: Final = 9
 NEWEST: Final = 10
 """It has the topics' ids (KIP-516); brokers serve it since 2.8."""
 _ID_BYTES: Final = 16
+_NO_ID: Final = bytes(_ID_BYTES)
+"""``Uuid.ZERO_UUID``: what a broker serves of a topic without an id."""
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
 _PARTITION: Final = struct.Struct(">hiii")
@@ -52,7 +54,12 @@ class Topic(NamedTuple):
     operations: int
     """Bit field of what the principal may do (KIP-430); `NO_OPERATIONS` where it was not asked."""
     topic_id: str = ""
-    """In hexadecimal; ``""`` before `NEWEST`."""
+    """In hexadecimal; ``""`` before `NEWEST`, and of a topic that has none yet (the zero UUID, KIP-516)."""
+
+    @property
+    def has_id(self) -> bool:
+        """Whether the broker knows an id of it."""
+        return bool(self.topic_id)
 
     def allows(self, operation: int) -> bool:
         """Return whether the principal may do an ``AclOperation``."""
@@ -249,7 +256,8 @@ def _topics(frame: Frame, version: int) -> Iterator[Topic]:
     for _ in range(frame.length(bounds.TOPICS, "topics")):
         error = frame.short()
         name = frame.text()
-        topic_id = frame.take(_ID_BYTES).hex() if version >= NEWEST else ""
+        identity = frame.take(_ID_BYTES) if version >= NEWEST else _NO_ID
+        topic_id = "" if identity == _NO_ID else identity.hex()
         frame.take(1)  # internal
         count = frame.length(bounds.TOPIC_PARTITIONS, "partitions of one topic")
         partitions = [frame.partition() for _ in range(count)]

@@ -173,6 +173,10 @@ class Connection:
             self.close()
             raise _wire_error(error) from error
 
+    def answers(self, request_class: Any, version: int = 0) -> bool:
+        """Return whether the node knows a request in a version."""
+        return version <= self._versions.get(request_class.API_KEY, (0, -1))[1]
+
     def _version(self, request_class: Any, max_version: int, min_version: int) -> int:
         if request_class.API_KEY not in self._versions:
             raise WireError(f"it does not answer {request_class.__name__.removesuffix('Request')}")
@@ -224,11 +228,19 @@ class Connection:
                 self.close()
         return folded
 
-    def metadata(self, timeout_seconds: float, topics: Iterable[str] | None = (), *, operations: bool = False) -> Any:
+    def metadata(
+        self,
+        timeout_seconds: float,
+        topics: Iterable[str] | None = (),
+        *,
+        operations: bool = False,
+        of_cluster: bool = False,
+    ) -> Any:
         """Return brokers, controller and the named topics as the node knows them.
 
         None means all topics. The request creates no topic.
-        With `operations`, each topic has the operations that the principal may do (KIP-430).
+        With `operations`, each topic has the operations that the principal may do, with `of_cluster` the cluster
+        (KIP-430).
 
         Raises
         ------
@@ -244,6 +256,7 @@ class Connection:
             max_version=9,
             topics=asked_topics,
             allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=of_cluster,
             include_topic_authorized_operations=operations,
         )
 

@@ -88,7 +88,7 @@ class PartitionOffsets:
     retention_bytes: int = -1
     """``retention.bytes`` of the topic; -1: none."""
     topic_id: str = ""
-    """A topic that is deleted and created again has another one. ``""`` before Kafka 2.8 (KIP-516)."""
+    """A topic that is deleted and created again has another one. ``""`` with a protocol below 2.8 (KIP-516)."""
 
 
 def _split(place: object) -> object:

@@ -779,7 +779,7 @@ class Code(StrEnum):
     INTER_BROKER_PROTOCOL_TOO_LOW = (
         "InterBrokerProtocolTooLow", _BLOCKING, _PREFLIGHT,
         "The migration needs brokers with inter.broker.protocol.version 3.9: {stated}",
-        ("From 2.8 on the migration does it: name an image with Kafka 3.9 in spec.brokers.upgrade. "
+        ("From 2.4 on the migration does it: name an image with Kafka 3.9 in spec.brokers.upgrade. "
          "By hand it takes two rolling restarts (docs/install.md, Bring the brokers to Kafka 3.9). "
          "First roll the brokers to Kafka 3.9, with inter.broker.protocol.version set to the version that runs now. "
          "When every broker runs 3.9, set 3.9 or remove the setting in a second one"),
@@ -787,17 +787,16 @@ class Code(StrEnum):
     BROKERS_TOO_OLD = (
         "BrokersTooOld", _BLOCKING, _PREFLIGHT,
         "The broker runs Kafka {release}. The way to Kafka 3.9 is known from Kafka 2.4 on",
-        ("Bring the brokers to a release from 2.8 on with the rolling upgrade of Kafka's manual, which ends with "
+        ("Bring the brokers to a release from 2.4 on with the rolling upgrade of Kafka's manual, which ends with "
          "inter.broker.protocol.version of that release"),
     )
     SECOND_ROLL_NEEDED = (
-        "SecondRollNeeded", _BLOCKING, _PREFLIGHT,
-        ("The broker runs inter.broker.protocol.version {protocol}. Below 2.8 no topic has an id, and Kafka's copy "
-         "needs one for each: the protocol must be lifted in a rolling restart of its own, which spec.brokers.upgrade "
-         "does not do"),
-        ("Lift it by hand before the migration (docs/install.md, Bring the brokers to Kafka 3.9). "
-         "First roll the brokers to Kafka 3.9, with inter.broker.protocol.version set to the version that runs now. "
-         "When every broker runs 3.9, set 3.9 in a second rolling restart"),
+        "SecondRollNeeded", _INFORMATION, _PREFLIGHT,
+        ("A broker runs inter.broker.protocol.version {protocol}. Below 2.8 no topic has an id, and Kafka's copy needs "
+         "one for each: the brokers restart twice before the controllers are created, with the new image and this "
+         "version, and then with version 3.9, both on ZooKeeper. Kafka's migration is rehearsed after that"),
+        ("Nothing has to be done now. Before the second rolling restart the migration waits for "
+         "spec.rollback.giveUpFormerImage: from its first broker on, a rollback keeps the new image and version 3.9"),
     )
     UPGRADE_IMAGE_NOT_BRIDGE = (
         "UpgradeImageNotBridge", _BLOCKING, _PREFLIGHT,
@@ -831,7 +830,7 @@ class Code(StrEnum):
     )
     RELEASE_DEFAULTS_DIFFER = (
         "ReleaseDefaultsDiffer", _INFORMATION, _PREFLIGHT,
-        ("Kafka 3.9 has settings that the brokers' release does not have, and their defaults change "
+        ("Kafka 3.9 has settings or defaults that the brokers' release does not have, and they change "
          "what a broker does: {what}"),
         "Nothing to do where that suits you. Otherwise set them in the brokers' configuration (docs/start.md)",
     )
@@ -1561,6 +1560,15 @@ class Code(StrEnum):
         "ControllerNotReformatted", _WARNING, _GUARDS,
         "spec.controllers.reformat lets controller {controller} format its volume, and it does not yet: {reason}",
         "Correct id and claimUID, or wait until the other voters are whole. The operator looks again by itself",
+    )
+    TOPIC_IDS_NOT_PROVEN = (
+        "TopicIdsNotProven", _BLOCKING, _GUARDS,
+        ("It is not known yet that broker {broker} keeps the id of every topic beside its logs: {reason}. "
+         "KRaft refuses a log without one (partition.metadata), so no broker goes to migration mode before that"),
+        ("A broker shows it within seconds of its start, once a broker with inter.broker.protocol.version 2.8 or later "
+         "is controller. If it does not, let another broker become controller: restart the one that "
+         '`zookeeper-shell "$ZOOKEEPER" get /controller` names. Then restart this one, when every ISR is full: '
+         "`kubectl delete pod {pod}`"),
     )
     IDENTITY_CHANGED = (
         "IdentityChanged", _BLOCKING, _GUARDS,

@@ -35,7 +35,7 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
     **dict.fromkeys((Code.REPLICAS_MOVING, Code.ALTER_CONFIG_POLICY_DIFFERS), Unrun.JUDGEMENT),
     **dict.fromkeys((Code.PROBE_ASKS_ZOOKEEPER, Code.POD_NEEDS_ZOOKEEPER), Unrun.OBJECTS),
     Code.LOG_DIRS_UNKNOWN: Unrun.REQUESTS,
-    Code.LEFTOVER_IN_THE_WAY: Unrun.NODES,
+    **dict.fromkeys((Code.LEFTOVER_IN_THE_WAY, Code.TOPIC_IDS_NOT_PROVEN), Unrun.NODES),
     **dict.fromkeys(
         (
             Code.ACCEPTED_CODE_UNKNOWN,
@@ -134,7 +134,6 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
     **dict.fromkeys(
         (
             Code.BROKERS_TOO_OLD,
-            Code.SECOND_ROLL_NEEDED,
             Code.SETTING_REMOVED,
             Code.PROTOCOL_IN_FILE,
             Code.BROKER_IDENTITY_UNKNOWN,

@@ -27,7 +27,7 @@ from kraftbridge.models.pod_problem import PodProblem, problem_of
 from kraftbridge.models.rehearsal import RehearsalResult
 from kraftbridge.models.report import VerdictSummary
 from kraftbridge.models.status import ChangedField, GuardedStatefulSet, KeptCopy, Operation, SeenSecret, ZooKeeperBehind
-from kraftbridge.models.survey import Survey
+from kraftbridge.models.survey import LogDir, Survey
 from kraftbridge.models.survey import Unobserved as Unobserved  # noqa: PLC0414 - the rest of the package knows it from here
 from kraftbridge.models.volumes import Mount
 from kraftbridge.models.zookeeper_needs import ZooKeeperNeed
@@ -588,6 +588,23 @@ class ClusterState:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicIds:
+    """What a broker tells of the ids of its topics (KIP-516)."""
+
+    process: str
+    """`PodState.process` of the broker before it was asked."""
+    protocol: str
+    """``inter.broker.protocol.version`` that it runs. A broker keeps ids beside its logs from 2.8 on."""
+    partitions: int
+    """Partitions of the topics that it lists."""
+    without: tuple[str, ...]
+    """Topics that it lists without an id; bounded to 20 names."""
+    without_count: int
+    log_dirs: tuple[LogDir, ...] | Unobserved
+    """What is in its log directories that no topic assigns to it: nobody gives such a replica an id."""
+
+
+@dataclass(frozen=True, slots=True)
 class TopicRedundancy:
     """Topics that a broker's restart makes unavailable: replication factor 1, or equal to min.insync.replicas."""
 
@@ -768,6 +785,9 @@ class Observation:
     paths: Paths | Unobserved = NOT_NEEDED
     """What the controllers' pods reach of the brokers; tried once the quorum is ready, and until the copy is complete,
     while no node restarts."""
+    topic_ids: Mapping[int, TopicIds | Unobserved] | Unobserved = NOT_NEEDED
+    """What the brokers tell that have not listed every topic with its id since their start; asked once the rolling
+    restart that lifts the protocol has begun, and until the last broker restarts in migration mode."""
     outcomes: tuple[ActionOutcome, ...] = ()
     refused: tuple[RefusedEndpoint, ...] = ()
     """Where the clients of the migration were kept from."""

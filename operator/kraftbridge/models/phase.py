@@ -71,6 +71,8 @@ class BrokerMode(StrEnum):
     ZOOKEEPER = "ZooKeeper"
     UPGRADED = "Upgraded"
     """On ZooKeeper as before, with the image of ``spec.brokers.upgrade`` and the inter-broker protocol that ran."""
+    LIFTED = "Lifted"
+    """On ZooKeeper with that image and protocol 3.9, where topics had no ids with the one before (KIP-516)."""
     MIGRATION = "Migration"
     """On ZooKeeper, with ``zookeeper.metadata.migration.enable`` and the quorum known."""
     KRAFT = "KRaft"
@@ -84,6 +86,16 @@ class BrokerMode(StrEnum):
     def registers(self) -> bool:
         """Whether a broker registers with the KRaft quorum in this mode."""
         return self in (BrokerMode.MIGRATION, BrokerMode.KRAFT)
+
+    @property
+    def is_of_bridge(self) -> bool:
+        """Whether a broker is on ZooKeeper as before, with the image of ``spec.brokers.upgrade``."""
+        return self in (BrokerMode.UPGRADED, BrokerMode.LIFTED)
+
+    @property
+    def lifts(self) -> bool:
+        """Whether a broker that was brought to another image runs the inter-broker protocol 3.9 in this mode."""
+        return self is BrokerMode.LIFTED or self.registers
 
 
 _BROKER_MODES: dict[str, BrokerMode] = {mode.value: mode for mode in BrokerMode}
@@ -163,6 +175,7 @@ class Part(StrEnum):
     PRESENTED = "presented"
     BROUGHT = "brought"
     PATHS = "paths"
+    TOPIC_IDS = "topic_ids"
     SERVER_TIME = "server_time"
 
 
@@ -256,7 +269,7 @@ PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
             idle_seconds=15.0,
         ),
         Phase.UPGRADING_BROKERS: PhaseRow(
-            needs=_ALWAYS | _RESTARTS | _BECOMING | {Part.ZOOKEEPER, Part.SURVEY},
+            needs=_ALWAYS | _RESTARTS | _BECOMING | {Part.ZOOKEEPER, Part.SURVEY, Part.TOPIC_IDS},
             brokers=BrokerMode.UPGRADED,
             reaches=Target.BRIDGE_RELEASE,
             rests_on=(RestGate.CLUSTER,),
@@ -265,14 +278,15 @@ PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
         Phase.PROVISIONING_QUORUM: PhaseRow(
             needs=_ALWAYS
             | _QUORUM
-            | {Part.ZOOKEEPER, Part.REGISTERED_CONTROLLERS, Part.CLUSTER_BY_BROKER}
+            | {Part.ZOOKEEPER, Part.REGISTERED_CONTROLLERS, Part.CLUSTER_BY_BROKER, Part.TOPIC_IDS}
             | {Part.SURVEY, Part.DRY_START, Part.REHEARSAL, Part.PATHS},
             brokers=None,
             reaches=Target.QUORUM_READY,
             rests_on=(RestGate.QUORUM, RestGate.CLUSTER),
         ),
         Phase.TAKING_OVER: PhaseRow(
-            needs=_MIGRATING | {Part.REGISTERED_CONTROLLERS, Part.CANARY_BY_BROKER, Part.CONTROLLER_PROBE, Part.PATHS},
+            needs=_MIGRATING
+            | {Part.REGISTERED_CONTROLLERS, Part.CANARY_BY_BROKER, Part.CONTROLLER_PROBE, Part.PATHS, Part.TOPIC_IDS},
             brokers=BrokerMode.MIGRATION,
             restarts_nodes=True,
             migrates=True,

@@ -16,8 +16,6 @@ from kraftbridge.models.metadata_version import Release
 SETTING: Final = "inter.broker.protocol.version"
 BRIDGE: Final = Release(3, 9)
 """The last release with ZooKeeper: the migration starts from it."""
-WITH_TOPIC_IDS: Final = Release(2, 8)
-"""First protocol with which ZooKeeper's controller gives topics their ids (KIP-516)."""
 OLDEST: Final = Release(2, 4)
 """Oldest release for which the way to 3.9 is known."""
 
@@ -43,6 +41,13 @@ class Protocol:
         return cls(release, patch, sys.maxsize if match[4] is None else int(match[4]))
 
 
+WITH_TOPIC_IDS: Final = Protocol(Release(2, 8), 0, 1)
+"""First protocol with which ZooKeeper's controller gives topics their ids and tells them to the brokers (KIP-516).
+
+With 2.8-IV0 it gives them, and sends LeaderAndIsr without them (``MetadataVersion``, ``ControllerChannelManager``).
+"""
+
+
 def lowest(texts: Iterable[str]) -> str:
     """Return the lowest of some versions as it is written, ``""`` if there is none or one is not known."""
     versions = {text.strip(): Protocol.of(text) for text in texts}
@@ -59,6 +64,18 @@ def is_bridge(text: str) -> bool:
 
 
 def has_topic_ids(text: str) -> bool:
-    """Return whether ZooKeeper's controller gives topics their ids with this version."""
+    """Return whether topics have ids with this version, and brokers keep them beside their logs."""
     version = Protocol.of(text)
-    return version is not None and version.release >= WITH_TOPIC_IDS
+    return version is not None and version >= WITH_TOPIC_IDS
+
+
+def lacks_topic_ids(text: str) -> bool:
+    """Return whether this is known to be a version with which topics have no ids."""
+    version = Protocol.of(text)
+    return version is not None and version < WITH_TOPIC_IDS
+
+
+def is_known(text: str) -> bool:
+    """Return whether the way from this version to 3.9 is known."""
+    version = Protocol.of(text)
+    return version is not None and version.release >= OLDEST

@@ -1,4 +1,4 @@
-"""What Kafka 3.9 makes of settings that a release from 2.8 on had otherwise. Pure data.
+"""What Kafka 3.9 makes of settings that a release from 2.4 on had otherwise. Pure data.
 
 Source: ``KafkaConfig.configDef`` of each release; ``tests/integration/test_release_changes.py`` compares it with 3.9's.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from kraftbridge.models.metadata_version import Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,7 @@ class ChangedDefault:
     after: str
 
 
+_TLS: Final = "TLSv1.2,TLSv1.3"
 _REMOTE_LOG_MANAGER: Final = "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 _ASSIGNORS: Final = "org.apache.kafka.coordinator.group.assignor."
 CHANGED_DEFAULTS: Final = (
@@ -40,11 +43,19 @@ CHANGED_DEFAULTS: Final = (
     ),
     ChangedDefault("remote.log.manager.copier.thread.pool.size", "10", "-1"),
     ChangedDefault("remote.log.manager.expiration.thread.pool.size", "10", "-1"),
+    ChangedDefault("message.max.bytes", "1000012", "1048588"),
+    ChangedDefault("replica.lag.time.max.ms", "10000", "30000"),
+    ChangedDefault("ssl.enabled.protocols", "TLSv1.2,TLSv1.1,TLSv1", _TLS),
+    ChangedDefault("ssl.enabled.protocols", "TLSv1.2", _TLS),
+    ChangedDefault("ssl.protocol", "TLS", "TLSv1.3"),
+    ChangedDefault("ssl.protocol", "TLSv1.2", "TLSv1.3"),
+    ChangedDefault("transaction.abort.timed.out.transaction.cleanup.interval.ms", "60000", "10000"),
 )
-"""Defaults that differ from those of a release between 2.8 and 3.8.
+"""Defaults that differ from those of a release between 2.4 and 3.8.
 
-None of them changes what a broker on ZooKeeper does: ``listeners`` has the value that 2.8 took from ``port``,
-``null`` was Kafka's own principal builder, and the others are of tiered storage, of controllers and of the new consumer
+`CHANGED_BEHAVIOUR` says which of them change what a broker on ZooKeeper does. The others do not: ``listeners`` has the
+value that older releases took from ``port``, ``null`` was Kafka's own principal builder, ``ssl.protocol`` names the
+newest version of those that are enabled, and the others are of tiered storage, of controllers and of the new consumer
 groups, which are off.
 The protocol and the message format are not here: the migration pins the one, and the other follows it.
 """
@@ -75,6 +86,30 @@ NEW_BEHAVIOUR: Final[Mapping[str, str]] = {
     "record for a partition",
 }
 """Settings that are new since 2.8 and whose default changes what a broker does, with what changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedBehaviour:
+    """What another default changes for users."""
+
+    since: Release
+    """The first release that has it."""
+    what: str
+
+
+CHANGED_BEHAVIOUR: Final[Mapping[str, ChangedBehaviour]] = {
+    "message.max.bytes": ChangedBehaviour(Release(2, 5), "the largest batch is 1048588 bytes, not 1000012"),
+    "replica.lag.time.max.ms": ChangedBehaviour(
+        Release(2, 5), "a replica that lags leaves its ISR after 30 s, not 10 s"
+    ),
+    "ssl.enabled.protocols": ChangedBehaviour(
+        Release(2, 5), "TLS 1.0 and 1.1 are off: a client that knows no newer one cannot connect"
+    ),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": ChangedBehaviour(
+        Release(2, 5), "a transaction that is past its time ends within 10 s, not 60 s"
+    ),
+}
+"""Settings whose former default did something else, unless the brokers state them."""
 
 
 def is_changed_default(name: str, before: str | None, after: str | None) -> bool:

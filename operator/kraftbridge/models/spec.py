@@ -198,11 +198,13 @@ class BrokersSpec(Model):
     If omitted, they connect without encryption and authentication."""
 
     upgrade: UpgradeSpec | None = None
-    """Image with Kafka 3.9 for brokers that run an older release, from 2.8 on.
+    """Image with Kafka 3.9 for brokers that run an older release, from 2.4 on.
 
     In phase ``UpgradingBrokers`` the brokers restart with it one at a time, still on ZooKeeper and
     with the lowest ``inter.broker.protocol.version`` that runs.
     The first restart in migration mode lifts it to 3.9 (``spec.rollback.giveUpFormerImage``).
+    Below 2.8 topics have no ids, which the migration needs:
+    then ``UpgradingBrokers`` lifts it to 3.9 in a second rolling restart, still on ZooKeeper.
     If omitted, every broker must run Kafka 3.9 with ``inter.broker.protocol.version`` 3.9 already.
     """
     static_settings: Annotated[dict[str, str], Field(max_length=100)] = {}
@@ -504,7 +506,8 @@ class RollbackSpec(Model):
     give_up_former_image: bool = False
     """Whether brokers with the image of ``spec.brokers.upgrade`` may run ``inter.broker.protocol.version`` 3.9.
 
-    Without it the migration stops before the first broker restarts in migration mode.
+    Without it the migration stops before the first broker restarts with that protocol:
+    in migration mode, or from a protocol below 2.8 in the second rolling restart of ``UpgradingBrokers``.
     Once one broker has run it, no broker can run the former image again:
     a rollback then leaves every broker on ZooKeeper, with the new image and protocol 3.9.
     """

@@ -21,6 +21,7 @@ from kraftbridge.models.dry_start import DryStartStage
 from kraftbridge.models.entities import KindCounts
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target
+from kraftbridge.models.protocol import lacks_topic_ids
 from kraftbridge.models.rehearsal import RehearsalVerdict, heap_options
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.runs import RunKind
@@ -197,6 +198,9 @@ class NodeStatus(StatusModel):
     images: dict[str, str] = {}
     """Digest of the image of each container that a broker's pod ran before the migration restarted a broker.
     A broker that comes back with another one stops the rolling restart."""
+    with_topic_ids: str = ""
+    """Process of a broker that has listed every topic with its id, and whose protocol keeps the ids beside its logs.
+    It is recorded where the protocol is lifted in a rolling restart of its own. Unset before."""
 
 
 class BrokerRecordStatus(StatusModel):
@@ -270,13 +274,19 @@ class BrokerUpgradeStatus(StatusModel):
     """Whether a broker runs ``inter.broker.protocol.version`` below 3.9.
     If not, every broker runs Kafka 3.9 already, and the image stays as it is."""
     protocol: str
-    """The lowest ``inter.broker.protocol.version`` that ran. The brokers keep it until they run migration mode."""
+    """The lowest ``inter.broker.protocol.version`` that ran. The brokers keep it until they run migration mode.
+    Below 2.8 it is lifted before that, in a rolling restart of its own on ZooKeeper."""
     images: dict[str, str] = {}
     """Digest of the new image by StatefulSet and container, ``name/container``, as the copies of the dry start got it.
     A broker that comes back with another one stops the rolling restart."""
     lifted_at: datetime | None = None
     """Time from which a broker may run ``inter.broker.protocol.version`` 3.9.
     From then on a rollback keeps the new image and 3.9."""
+
+    @property
+    def lifts_alone(self) -> bool:
+        """Whether the protocol is lifted in a rolling restart of its own: with this one no topic has an id."""
+        return self.needed and lacks_topic_ids(self.protocol)
 
 
 class BrokersStatus(StatusModel):

@@ -39,6 +39,7 @@ from kraftbridge.phases import (
     rehearsing,
     rests,
     shared_settings,
+    topic_ids,
     upgrading,
     verifying,
 )
@@ -142,7 +143,7 @@ def _judge(draft: Draft) -> Wait | None:
     return (
         _note_progress(draft, upgrading.wait_until_known(draft))
         or _record_settings(draft)
-        or _note_progress(draft, rehearsing.ensure_rehearsal(draft, blocking=False, ages=not rests.is_here(draft)))
+        or _note_progress(draft, _rehearse(draft, blocking=False))
         or _prove_channel(draft)
         or _note_passed(draft, sum(finding.accepted for finding in findings))
     )
@@ -176,7 +177,7 @@ def _hold_for_findings(draft: Draft, standing: tuple[FindingStatus, ...], *, cop
         dry_start.repeat_dry_start(draft, draft.registered_broker_ids(), cluster_id, standing)
     requeue_after = SLOW
     if all(finding.code in REHEARSAL_CODES for finding in standing) and not dry_start.awaited(draft):
-        repeated = _record_settings(draft) or rehearsing.ensure_rehearsal(draft, blocking=True)
+        repeated = _record_settings(draft) or _rehearse(draft, blocking=True)
         requeue_after = SLOW if repeated is None else repeated.requeue_after
     first = standing[0]
     message = f"{len(standing)} blocking finding(s); {first.code} on {first.object}: {first.reason}. {first.fix}"
@@ -186,6 +187,19 @@ def _hold_for_findings(draft: Draft, standing: tuple[FindingStatus, ...], *, cop
         requeue_after = SOON
     draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.FINDINGS, message)
     return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=requeue_after)
+
+
+def _rehearse(draft: Draft, *, blocking: bool) -> Wait | None:
+    """Rehearse in preflight; where topics have no ids yet, Kafka copies none, and it is done before the takeover.
+
+    Parameters
+    ----------
+    blocking
+        Whether a finding of the last rehearsal stands.
+    """
+    if upgrading.lifts_alone(draft.status):
+        return None
+    return rehearsing.ensure_rehearsal(draft, blocking=blocking, ages=blocking or not rests.is_here(draft))
 
 
 def _record_settings(draft: Draft) -> Wait | None:
@@ -270,23 +284,53 @@ def _record_findings(draft: Draft, found: tuple[FindingStatus, ...]) -> None:
 
 
 def run_upgrading_brokers_phase(draft: Draft) -> Outcome:
-    """Restart the brokers with the image of ``spec.brokers.upgrade``, on ZooKeeper and with the protocol that ran."""
+    """Restart the brokers with the image of ``spec.brokers.upgrade``, on ZooKeeper and with the protocol that ran.
+
+    A protocol without topic ids is lifted here, in a second rolling restart. It begins once the target lies further,
+    so that a migration that ends at the bridge release can give the former image back.
+    """
     return (
         _roll_to_bridge(draft)
-        or _ends_at(
-            draft,
-            Target.BRIDGE_RELEASE,
-            "Every broker runs Kafka 3.9; set spec.target to QuorumReady or further to continue",
-        )
+        or _rest_before_lift(draft)
+        or _lift_protocol(draft)
+        or _ends_at(draft, Target.BRIDGE_RELEASE, _ON_BRIDGE)
         or _closed(draft, "before the controllers are created: ", gates.cluster_blockers)
         or _record_controllers(draft)
         or Enter(Phase.PROVISIONING_QUORUM)
     )
 
 
+_ON_BRIDGE = "Every broker runs Kafka 3.9; set spec.target to QuorumReady or further to continue"
+
+
+def _rest_before_lift(step: StepContext) -> Wait | None:
+    """Return the rest of a migration that ends at the bridge release, unless the protocol is being lifted already."""
+    if not upgrading.lifts_alone(step.status) or upgrading.is_lifting(step.status):
+        return None
+    return _ends_at(
+        step,
+        Target.BRIDGE_RELEASE,
+        f"{_ON_BRIDGE}. A second rolling restart then lifts inter.broker.protocol.version, "
+        "once spec.rollback.giveUpFormerImage is true",
+    )
+
+
+def _lift_protocol(draft: Draft) -> Wait | None:
+    """Return None once every broker runs 3.9's protocol and keeps the ids of its topics, where they have none yet."""
+    if not upgrading.lifts_alone(draft.status):
+        return None
+    rolls.reassert_brokers(draft, BrokerMode.LIFTED)
+    return (
+        upgrading.wait_for_word(draft)
+        or rolls.roll_brokers(draft, BrokerMode.LIFTED)
+        or _closed(draft, "", gates.cluster_blockers)
+        or topic_ids.wait(draft, "before the controllers are created")
+    )
+
+
 def _roll_to_bridge(draft: Draft) -> Wait | None:
     """Return None once every broker runs the image to which it is brought, or keeps its own."""
-    if not upgrading.is_needed(draft.status):
+    if not upgrading.is_needed(draft.status) or upgrading.is_lifting(draft.status):
         return None
     rolls.reassert_brokers(draft, BrokerMode.UPGRADED)
     return (
@@ -328,6 +372,7 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
         or shared_settings.wait_before_entering(draft)
         or _ensure_rehearsed(draft)
         or _closed(draft, "before any broker restarts: ", gates.volume_blockers, gates.cluster_blockers)
+        or topic_ids.wait(draft, "before any broker restarts in migration mode")
         or reaching.wait_before_restart(draft)
         or rolls.record_images(draft)
         or templates.record_templates(draft)
@@ -337,7 +382,9 @@ def run_provisioning_quorum_phase(draft: Draft) -> Outcome:
 
 def _keep_upgraded(draft: Draft) -> Wait | None:
     """Keep the templates of brokers that were brought to another image: one that starts by itself takes its own."""
-    return rolls.ensure_configured(draft, BrokerMode.UPGRADED) if upgrading.is_needed(draft.status) else None
+    if not upgrading.is_needed(draft.status):
+        return None
+    return rolls.ensure_configured(draft, upgrading.bridge_mode(draft.status))
 
 
 def _controllers_start(step: StepContext) -> Wait | None:

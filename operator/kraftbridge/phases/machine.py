@@ -35,6 +35,7 @@ from kraftbridge.phases import (
     rests,
     rollback,
     shared_settings,
+    topic_ids,
     uids,
     upgrading,
     verifying,
@@ -134,6 +135,7 @@ def _take_step(draft: Draft) -> Outcome:
     certificates.keep_issued(draft)
     originals.track(draft)
     templates.track(draft)
+    topic_ids.track(draft)
     return _run_phase(draft)
 
 
@@ -294,8 +296,8 @@ def _closed_wait(step: StepContext) -> MigrationStatus:
 def _conclude(draft: Draft, waiting: Wait, *, before: MigrationStatus) -> None:
     """Set the fields that every step sets: brokers, conditions, message, progress."""
     mode = draft.status.phase.row.brokers
-    if mode is None and draft.status.changes_brokers:
-        mode = BrokerMode.UPGRADED
+    if mode is BrokerMode.UPGRADED or (mode is None and draft.status.changes_brokers):
+        mode = upgrading.bridge_mode(draft.status)
     if mode is not None:
         draft.update(brokers=brokers.brokers_in(draft, mode))
     elif draft.status.broker_ids:

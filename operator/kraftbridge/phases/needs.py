@@ -13,7 +13,7 @@ from typing import Final
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import Part, Phase
 from kraftbridge.models.status import MigrationStatus, OperationKind
-from kraftbridge.phases import dry_starting, shared_settings
+from kraftbridge.phases import dry_starting, shared_settings, topic_ids
 from kraftbridge.phases.gates import is_slow
 from kraftbridge.phases.nodes.comparing import comparison_is_due
 from kraftbridge.phases.rollback import without_controller
@@ -84,6 +84,7 @@ _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.KEPT_COPY: lambda status, _: status.keeping is not None and not status.keeping.given_up,
     Part.BEHIND: lambda status, _: status.lost_quorum is not None and status.phase.row.migrates,
     Part.PATHS: _paths,
+    Part.TOPIC_IDS: lambda status, _: topic_ids.are_followed(status) and not _restarts_broker(status),
     Part.START_LOG: lambda status, _: status.watched_start is not None or _restarts_broker(status),
     Part.BROKER_NOW: comparison_is_due,
     Part.FEATURE_ANSWER: lambda status, _: status.metadata_version is not None and status.metadata_version.validates,

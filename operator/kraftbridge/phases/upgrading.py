@@ -1,8 +1,12 @@
-"""The brokers' way to the release from which the migration starts: one rolling restart on ZooKeeper. Pure.
+"""The brokers' way to the release from which the migration starts: one or two rolling restarts on ZooKeeper. Pure.
 
 While a broker of the former release runs, every broker keeps the lowest protocol that ran: a leader of an older release
 refuses the requests of a newer protocol, and its partitions lose their replicas. The first restart in migration mode
 lifts it. A broker that has run 3.9's protocol cannot run the former release again, so that restart waits for a word.
+
+With a protocol below 2.8 ZooKeeper's controller gives topics no ids and brokers keep none (KIP-516), and KRaft refuses
+a log without one. So the protocol is lifted in a rolling restart of its own, on ZooKeeper and before migration mode
+(`topic_ids` proves what it is for).
 """
 
 from __future__ import annotations
@@ -32,6 +36,28 @@ def may_have_lifted(status: MigrationStatus) -> bool:
     """Return whether a broker may have run 3.9's protocol, so that none can run its former image again."""
     upgrade = status.broker_upgrade
     return upgrade is not None and upgrade.needed and upgrade.lifted_at is not None
+
+
+def lifts_alone(status: MigrationStatus) -> bool:
+    """Return whether the protocol is lifted in a rolling restart of its own, because topics have no ids with it."""
+    return status.broker_upgrade is not None and status.broker_upgrade.lifts_alone
+
+
+def is_lifting(status: MigrationStatus) -> bool:
+    """Return whether the rolling restart of its own that lifts the protocol has begun."""
+    return lifts_alone(status) and may_have_lifted(status)
+
+
+def bridge_mode(status: MigrationStatus) -> BrokerMode:
+    """Return the mode on ZooKeeper that brokers with the new image have, or are brought to."""
+    return BrokerMode.LIFTED if is_lifting(status) else BrokerMode.UPGRADED
+
+
+def bridge_modes(status: MigrationStatus) -> tuple[BrokerMode, ...]:
+    """Return the modes on ZooKeeper to which the brokers are brought with the new image."""
+    if not is_needed(status):
+        return ()
+    return (BrokerMode.UPGRADED, BrokerMode.LIFTED) if lifts_alone(status) else (BrokerMode.UPGRADED,)
 
 
 def protocols(step: StepContext) -> dict[int, str] | Unobserved:
@@ -142,7 +168,7 @@ def expected_images(step: StepContext, stateful_set: str) -> dict[str, str]:
 def note_lift(draft: Draft, mode: BrokerMode) -> None:
     """Record that a broker may run 3.9's protocol from now on: a pod that starts by itself takes the template."""
     upgrade = draft.status.broker_upgrade
-    if upgrade is not None and upgrade.needed and upgrade.lifted_at is None and mode.registers:
+    if upgrade is not None and upgrade.needed and upgrade.lifted_at is None and mode.lifts:
         draft.update(broker_upgrade=upgrade.model_copy(update={"lifted_at": draft.now}))
 
 
@@ -153,10 +179,12 @@ def wait_for_word(step: StepContext) -> Wait | None:
         return None
     if step.spec.rollback.give_up_former_image:
         return None
+    why = ", still on ZooKeeper, so that every topic gets its id" if upgrade.lifts_alone else ""
     return for_user(
         f"every broker runs the image of spec.brokers.upgrade with {SETTING} {upgrade.protocol}. "
-        f"The next rolling restart lifts it to {BRIDGE}: from its first broker on, a rollback keeps that image and "
-        f"{SETTING} {BRIDGE} on ZooKeeper, and the former image cannot come back. "
+        f"The next rolling restart lifts it to {BRIDGE}{why}: "
+        f"from its first broker on, a rollback keeps that image and {SETTING} {BRIDGE} on ZooKeeper, "
+        "and the former image cannot come back. "
         "Set spec.rollback.giveUpFormerImage to true to go on, or spec.target to ZooKeeper to go back"
     )
 
@@ -171,4 +199,6 @@ def explained(step: StepContext, decided: Decided) -> Decided:
     if upgrade.lifted_at is None:
         return status, reason, f"{message}. A rollback gives the brokers their former image back"
     kept = f"image {asked.image} and {SETTING} {BRIDGE}"
+    if upgrade.lifts_alone and step.status.phase in (Phase.UPGRADING_BROKERS, Phase.ROLLING_BACK):
+        return status, reason, f"{message}. A rollback brings every broker to {kept}, because a broker may have run it"
     return status, reason, f"{message}. A rollback keeps {kept}, because a broker may have run it"

@@ -93,16 +93,29 @@ def plan(kubernetes: KubernetesPort, migration: ReadMigration, redactor: Redacto
             before = after
             last = str(mode)
         if broker_facts.upgrade is not None:
-            yield (
-                f"StatefulSet {reference.name}: the brokers restart once with {broker_facts.upgrade.image}, "
-                f"on ZooKeeper. Migration mode lifts {PROTOCOL} to {BRIDGE} once spec.rollback.giveUpFormerImage "
-                "is true, and from then on a rollback keeps both"
-            )
+            yield f"StatefulSet {reference.name}: {_upgrade_line(broker_facts.upgrade)}"
         yield (
             f"StatefulSet {reference.name}: updateStrategy "
             f"{stateful_set['spec'].get('updateStrategy', {}).get('type', 'RollingUpdate')} -> OnDelete while "
             "the migration runs"
         )
+
+
+def _upgrade_line(upgrade: brokers.Upgrade) -> str:
+    """Return how often the brokers restart for the release, and from when on a rollback keeps it."""
+    word = "once spec.rollback.giveUpFormerImage is true, and from then on a rollback keeps both"
+    if upgrade.lifts_alone:
+        return (
+            f"the brokers restart twice on ZooKeeper: with {upgrade.image}, and then with {PROTOCOL} {BRIDGE}, "
+            f"because topics have no ids with {upgrade.protocol}. The second begins {word}"
+        )
+    twice = ""
+    if upgrade.protocol == PROTOCOL_OPEN:
+        twice = ". If the lowest is below 2.8, they restart a second time for that, before migration mode"
+    return (
+        f"the brokers restart once with {upgrade.image}, on ZooKeeper. "
+        f"Migration mode lifts {PROTOCOL} to {BRIDGE} {word}{twice}"
+    )
 
 
 def _stateful_set(kubernetes: KubernetesPort, namespace: str, name: str) -> Object:

@@ -174,8 +174,8 @@ class InputReader:
                     f"StatefulSet {name}", f"it has no container {spec.brokers.container}, or it carries an overlay"
                 )
             brokers = self._facts.brokers(migration, original)
-            upgrades = brokers.upgrade is not None
-            for key in dry_start.copies_of(name, sorted(source.pods), upgrades=upgrades):
+            bridge = [mode for mode in modes_of(brokers) if mode.is_of_bridge]
+            for key in dry_start.copies_of(name, sorted(source.pods), bridge):
                 if shows_ids and key.mode is not BrokerMode.ZOOKEEPER:
                     continue
                 changed, files = builder.overlaid(spec, brokers, migration.identity.name, source.stateful_set, key.mode)

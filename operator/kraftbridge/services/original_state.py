@@ -75,7 +75,7 @@ def upgrade_of(spec: MigrationSpec, status: MigrationStatus, original: OriginalS
     found = status.broker_upgrade
     if asked is None or found is None or not found.needed:
         return None
-    return Upgrade(asked.image, asked.env, found.protocol, original.init_containers)
+    return Upgrade(asked.image, asked.env, found.protocol, original.init_containers, found.lifts_alone)
 
 
 def restored_state(spec: MigrationSpec, status: MigrationStatus, original: OriginalState) -> OriginalState:
@@ -223,7 +223,10 @@ def variables_of_modes(spec: MigrationSpec, facts: BrokerFacts) -> set[str]:
 def modes_of(facts: BrokerFacts) -> tuple[BrokerMode, ...]:
     """Return the modes to which an overlay brings brokers, in their order."""
     others = (BrokerMode.MIGRATION, BrokerMode.KRAFT)
-    return others if facts.upgrade is None else (BrokerMode.UPGRADED, *others)
+    if facts.upgrade is None:
+        return others
+    lifted = (BrokerMode.LIFTED,) if facts.upgrade.lifts_alone else ()
+    return (BrokerMode.UPGRADED, *lifted, *others)
 
 
 def fixed_variables(spec: MigrationSpec, original: OriginalState, facts: BrokerFacts) -> dict[str, str]:

@@ -164,7 +164,9 @@ class BrokerRecordClient:
         """
         served, topics = self._partitions(broker)
         leaders = {
-            tp: leader for tp, (leader, topic_id) in served.items() if tp in record and topic_id == record[tp].topic_id
+            tp: leader
+            for tp, (leader, topic_id) in served.items()
+            if tp in record and _is_same(record[tp].topic_id, topic_id)
         }
         unlisted = self._not_deleted(sorted({topic for topic, _ in record} - topics))
         offsets: dict[TopicPartition, OffsetsNow | str] = {tp: unlisted[tp[0]] for tp in record if tp[0] in unlisted}
@@ -372,6 +374,11 @@ def _observing(source: str) -> Iterator[None]:
         yield
     except WireError as error:
         raise ObservationError(source, str(error)) from error
+
+
+def _is_same(recorded: str, now: str) -> bool:
+    """Return whether a topic is the one that was recorded, by its ids. Before Kafka 2.8 it has none to tell by."""
+    return not (recorded and now) or recorded == now
 
 
 def _offset_of(tp: TopicPartition, answer: int | str) -> int:

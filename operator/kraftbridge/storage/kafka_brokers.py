@@ -30,12 +30,21 @@ from kraftbridge.kafka.wire import (
     NOT_CONTROLLER,
     UNKNOWN_TOPIC,
     Connection,
+    ConnectionLostError,
     WireError,
     error_name,
     host_ports,
 )
 from kraftbridge.models.broker_record import TopicPartition
-from kraftbridge.models.observation import ClusterState, ControllerProbe, NodeFeatures, TopicRedundancy, Unobserved
+from kraftbridge.models.observation import (
+    ClusterState,
+    ControllerProbe,
+    NodeFeatures,
+    TopicIds,
+    TopicRedundancy,
+    Unobserved,
+)
+from kraftbridge.models.protocol import SETTING as PROTOCOL
 from kraftbridge.models.survey import RELEVANT_DEFAULTS, BrokerSetting, LogDir, SettingSource, Stated, Visibility
 from kraftbridge.outside import bounds
 from kraftbridge.outside.endpoints import Judge, anywhere
@@ -71,6 +80,8 @@ _OPERATIONS: Final = {
 }  # fmt: skip
 """Codes of ``org.apache.kafka.common.acl.AclOperation``."""
 _DESCRIBE_CONFIGS: Final = 10
+_WITH_TYPES: Final = 3
+"""First version of DescribeConfigs that tells the type of a setting (KIP-569); brokers serve it since 2.6."""
 _TOPIC_AUTHORIZATION_FAILED: Final = 29
 _FETCH_BY_NAME: Final = 6
 """Version of Fetch without sessions and topic ids."""
@@ -300,7 +311,7 @@ class BrokerClient:
         """Return the topics that the operator's principal can describe and its permitted cluster operations.
 
         Metadata silently omits topics that the principal may not describe (``KafkaApis.handleTopicMetadataRequest``).
-        The operations come from DescribeCluster and Metadata (KIP-430).
+        The operations come from DescribeCluster and Metadata (KIP-430), before Kafka 2.8 from Metadata alone.
         Brokers without an authorizer permit all of them.
 
         Raises
@@ -309,18 +320,9 @@ class BrokerClient:
             No broker answered in time.
         """
         topics = self._ask(partial(self._all_topics, fold=_described, operations=True))
-        answer = self._ask(
-            lambda connection: connection.call(
-                DescribeClusterRequest,
-                REQUEST_SECONDS,
-                max_version=1,
-                include_cluster_authorized_operations=True,
-                endpoint_type=1,
-            )
-        )
-        if answer.error_code:
-            raise ObservationError(self._source, f"DescribeCluster answered {error_name(answer.error_code)}")
-        operations = answer.authorized_operations or ()
+        error, operations = self._ask(_cluster_operations)
+        if error:
+            raise ObservationError(self._source, f"DescribeCluster answered {error_name(error)}")
         return Visibility(
             topics=frozenset(topics),
             cluster_operations=frozenset(_OPERATIONS.get(int(o), str(o)) for o in operations),
@@ -402,6 +404,37 @@ class BrokerClient:
             )
             for broker, (host, port) in self._brokers().items()
         }
+
+    def topic_ids(self, processes: Mapping[int, str]) -> dict[int, TopicIds | Unobserved]:
+        """Ask brokers whether every topic that they list has an id, what they run, and what else is in their logs.
+
+        Parameters
+        ----------
+        processes
+            The process of each broker that is asked.
+
+        Raises
+        ------
+        ObservationError
+            No broker returned the list of brokers.
+        """
+        until = time.monotonic() + _EVERY_VIEW_SECONDS
+        addresses = self._brokers()
+        unlisted = {
+            broker: Unobserved(f"broker {broker}", "no broker lists it")
+            for broker in processes
+            if broker not in addresses
+        }
+        with self._each_lock:
+            self._of_each.keep_only(addresses.values())
+            asked = {
+                broker: self._ask_kept(
+                    broker, addresses[broker], until, partial(_topic_ids, broker=broker, process=process)
+                )
+                for broker, process in processes.items()
+                if broker in addresses
+            }
+        return {**unlisted, **asked}
 
     def log_dirs(self) -> dict[int, tuple[LogDir, ...] | Unobserved]:
         """Ask each running broker for its log directories, and return what is wrong in them.
@@ -613,6 +646,40 @@ def _leader_epochs(connection: Connection) -> dict[TopicPartition, int]:
         raise WireError(error.reason) from error
 
 
+def _topic_ids(connection: Connection, broker: int, process: str) -> TopicIds:
+    """Ask a broker for its protocol, and its directories before its topics: a new topic is then no stray replica."""
+    protocol = next((s.value or "" for s in _settings_of(connection, broker) if s.name == PROTOCOL), "")
+    listings: list[Listing] | Unobserved
+    try:
+        listings = listed(connection, REQUEST_SECONDS)
+    except ConnectionLostError:
+        raise
+    except WireError as error:
+        listings = Unobserved(f"log directories of broker {broker}", str(error))
+    without = _First()
+
+    def fold(answer: Metadata) -> int:
+        partitions = 0
+        for topic in answer.topics:
+            if topic.error_code:
+                raise ObservationError(f"topic {topic.name}", error_name(topic.error_code))
+            partitions += len(topic.partitions)
+            if not topic.has_id:
+                without.add(topic.name)
+            for partition in topic.partitions:
+                if isinstance(listings, list) and broker in partition.replica_nodes:
+                    for listing in listings:
+                        listing.forget(topic.name, partition.partition_index)
+        return partitions
+
+    try:
+        partitions = connection.all_topics(REQUEST_SECONDS, fold)
+    except ObservationError as error:
+        raise WireError(str(error)) from error
+    log_dirs = listings if isinstance(listings, Unobserved) else tuple(listing.log_dir() for listing in listings)
+    return TopicIds(process, protocol, partitions, tuple(without.kept), without.count, log_dirs)
+
+
 def _serves(connection: Connection, topic: str) -> bool:
     (answer,) = connection.metadata(REQUEST_SECONDS, (topic,)).topics
     if answer.error_code == _UNKNOWN_TOPIC:
@@ -719,6 +786,23 @@ def broker_configs(connection: Connection, broker: int, timeout_seconds: float) 
     return result.configs
 
 
+def _cluster_operations(connection: Connection) -> tuple[int, Iterable[int]]:
+    """Return the error, and the codes of what the principal may do with the cluster.
+
+    DescribeCluster is new in Kafka 2.8 (KIP-700).
+    """
+    if not connection.answers(DescribeClusterRequest):
+        return 0, connection.metadata(REQUEST_SECONDS, of_cluster=True).authorized_operations or ()
+    answer = connection.call(
+        DescribeClusterRequest,
+        REQUEST_SECONDS,
+        max_version=1,
+        include_cluster_authorized_operations=True,
+        endpoint_type=1,
+    )
+    return int(answer.error_code), answer.authorized_operations or ()
+
+
 def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ...]:
     return tuple(
         BrokerSetting(
@@ -726,7 +810,7 @@ def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ..
             value=shown_value(config, config.value),
             source=_SOURCES[config.config_source],
             sensitive=bool(config.is_sensitive),
-            known=config.config_type != 0,
+            known=config.config_type != 0 or not connection.answers(DescribeConfigsRequest, _WITH_TYPES),
             stated=stated_places(config),
         )
         for config in broker_configs(connection, broker, REQUEST_SECONDS)

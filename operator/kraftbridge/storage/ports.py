@@ -28,6 +28,7 @@ from kraftbridge.models.observation import (
     FeatureAnswer,
     NodeFeatures,
     QuorumState,
+    TopicIds,
     TopicRedundancy,
     Unobserved,
     ZooKeeperState,
@@ -201,6 +202,9 @@ class BrokerPort(Protocol):
 
     def broker_settings(self) -> Mapping[int, tuple[BrokerSetting, ...] | Unobserved]:
         """Return the settings of each running broker."""
+
+    def topic_ids(self, processes: Mapping[int, str]) -> Mapping[int, TopicIds | Unobserved]:
+        """Return what these brokers, by their processes, tell of the ids of their topics."""
 
     def refusal(self, address: str, server_name: str, client_properties: Mapping[str, str]) -> str | None:
         """Return why a broker does not let a client with these settings do a controller's work; None if it does."""

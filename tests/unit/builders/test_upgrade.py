@@ -49,6 +49,21 @@ def test_every_mode_has_the_image_and_only_the_first_one_the_former_protocol(mod
     assert (settings["num.io.threads"], settings[PROTOCOL]) == ("9", env[VARIABLE])
 
 
+def test_a_protocol_without_topic_ids_is_lifted_in_a_mode_of_its_own() -> None:
+    old = replace(FACTS, upgrade=replace(UPGRADE, protocol="2.4-IV1", lifts_alone=True))
+    assert original_state.modes_of(old) == (BrokerMode.UPGRADED, BrokerMode.LIFTED, *ALL[1:])
+    assert original_state.modes_of(UPGRADED) == tuple(ALL)
+    for spec in (migration_spec(), migration_spec("Properties")):
+        assert brokers.broker_settings(spec, old, BrokerMode.UPGRADED) == {PROTOCOL: "2.4-IV1"}
+        assert brokers.broker_settings(spec, old, BrokerMode.LIFTED) == {PROTOCOL: "3.9"}
+    template = brokers.overlay(migration_spec(), old, "kafka", BrokerMode.LIFTED)["spec"]["template"]
+    assert template["spec"]["containers"][0]["image"] == IMAGE
+    assert {e["name"] for e in template["spec"]["containers"][0]["env"]} == {
+        "JAVA_TOOL_OPTIONS", "KAFKA_LOG4J_OPTS", "KAFKA_NUM_IO_THREADS", VARIABLE,
+    }  # fmt: skip
+    assert BrokerMode.of(brokers.configuration(migration_spec(), old, BrokerMode.LIFTED)) is BrokerMode.LIFTED
+
+
 @pytest.mark.parametrize("mode", [BrokerMode.MIGRATION, BrokerMode.KRAFT])
 def test_without_an_upgrade_nothing_of_it_is_there(mode: BrokerMode) -> None:
     pod = brokers.overlay(migration_spec(), FACTS, "kafka", mode)["spec"]["template"]["spec"]

@@ -34,6 +34,7 @@ from kraftbridge.copies.dry_start import copies_of
 from kraftbridge.models.broker_record import EffectiveSetting
 from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.conditions import ConditionType, condition
+from kraftbridge.models.config_values import ConfigType
 from kraftbridge.models.decision import ConfigureBrokers, RestartPod
 from kraftbridge.models.dry_start import ContainerImage, CopyOutcome, DryStartReport, DryStartState, KafkaStart
 from kraftbridge.models.observation import StatefulSetState, TopicRedundancy, Unobserved
@@ -53,13 +54,18 @@ def running(protocol: str = FORMER_PROTOCOL, *more: BrokerSetting) -> tuple[Brok
     return (*RUNNING, setting("num.network.threads", "4"), setting(PROTOCOL, protocol, SettingSource.DEFAULT), *more)
 
 
-def copies(release: str = "3.9.2", former: str = "2.8.2", digest: str = NEW) -> DryStartState:
+def copies(
+    release: str = "3.9.2",
+    former: str = "2.8.2",
+    digest: str = NEW,
+    modes: tuple[BrokerMode, ...] = (BrokerMode.UPGRADED,),
+) -> DryStartState:
     """Return a dry start of every copy, of which those in other modes have the new image."""
     present = dry_start_of().report
     assert present is not None
     by_pod = {copy.key.pod: copy for copy in present.copies if copy.key.mode is BrokerMode.ZOOKEEPER}
     outcomes = []
-    for key in copies_of(BROKER_SET, BROKER_IDS, upgrades=True):
+    for key in copies_of(BROKER_SET, BROKER_IDS, modes):
         own = by_pod[key.pod]
         assert own.start is not None
         if key.mode is BrokerMode.ZOOKEEPER:
@@ -125,7 +131,7 @@ def test_without_the_word_in_spec_it_is_as_before_and_the_fix_names_it() -> None
 
 BLOCKED: dict[str, tuple[Situation, str]] = {
     "BrokersTooOld": (preflight(dict.fromkeys(BROKER_IDS, running("2.3-IV1")), copies(former="2.3.1")), "2.3"),
-    "SecondRollNeeded": (preflight({0: running(), 1: running("2.7-IV2"), 2: running()}), "2.7-IV2"),
+    "InterBrokerProtocolTooLow": (preflight({0: running(), 1: running("2.3-IV1"), 2: running()}), "2.3-IV1"),
     "UpgradeImageNotBridge": (preflight(dry_start=copies(release="4.0.0")), "starts Kafka 4.0"),
     "UpgradeNotProven": (preflight(dry_start=copies(digest="")), "digest"),
     "SettingRemoved": (
@@ -144,6 +150,47 @@ def test_what_blocks_and_changes_nothing(code: str) -> None:
     found_here = next(f for f in decision.status.findings if f.code == code)
     assert (found_here.severity, words in found_here.reason or words in found_here.fix) == (Severity.BLOCKING, True)
     assert not [a for a in decision.actions if isinstance(a, ConfigureBrokers | RestartPod)]
+
+
+@pytest.mark.parametrize(("former", "named"), [("2.4.1", True), ("2.8.2", False)])
+def test_what_another_default_changes_for_users_is_named_for_the_releases_that_had_it(
+    former: str, *, named: bool
+) -> None:
+    told = dict.fromkeys(BROKER_IDS, running(f"{former[:3]}-IV1"))
+    modes = (BrokerMode.UPGRADED, BrokerMode.LIFTED)
+    case = preflight(told, copies(former=former, modes=modes))
+    assert ("TLS 1.0 and 1.1 are off" in found(case)["ReleaseDefaultsDiffer"].reason) is named
+    stated = dict.fromkeys(BROKER_IDS, (*told[0], setting("ssl.enabled.protocols", "TLSv1.2")))
+    assert "TLS 1.0" not in found(preflight(stated, copies(former=former, modes=modes)))["ReleaseDefaultsDiffer"].reason
+
+
+def test_a_protocol_without_topic_ids_passes_and_says_that_the_brokers_restart_twice() -> None:
+    told = {0: running(), 1: running("2.7-IV2"), 2: running("2.4-IV1")}
+    case = preflight(told, copies(former="2.4.1", modes=(BrokerMode.UPGRADED, BrokerMode.LIFTED)))
+    decision = case.decide()
+    assert decision.status.phase is Phase.UPGRADING_BROKERS, decision.status.message
+    assert decision.status.broker_upgrade is not None
+    assert decision.status.broker_upgrade.protocol == "2.4-IV1"
+    second = found(case)["SecondRollNeeded"]
+    assert (second.severity, second.object, "2.4-IV1" in second.reason) == (Severity.INFORMATION, "brokers", True)
+    assert "SecondRollNeeded" not in found(preflight())
+
+
+def test_every_broker_is_tried_with_the_lifted_protocol_before_the_first_one_restarts() -> None:
+    told = dict.fromkeys(BROKER_IDS, running("2.4-IV1"))
+    assert preflight(told, copies(former="2.4.1")).decide().status.phase is Phase.PREFLIGHT
+    assert "mode Lifted" in found(preflight(told, copies(former="2.4.1")))["UpgradeNotProven"].reason
+    keys = copies_of(BROKER_SET, BROKER_IDS, (BrokerMode.UPGRADED, BrokerMode.LIFTED))
+    assert [key.ordinal for key in keys if key.mode is BrokerMode.LIFTED] == list(BROKER_IDS)
+
+
+def test_without_ids_nothing_is_rehearsed_in_preflight() -> None:
+    told = dict.fromkeys(BROKER_IDS, running("2.4-IV1"))
+    case = preflight(told, copies(former="2.4.1", modes=(BrokerMode.UPGRADED, BrokerMode.LIFTED)))
+    case = case.with_status(rehearsal=None)
+    assert case.decide().status.phase is Phase.UPGRADING_BROKERS
+    assert case.decide().status.rehearsal is None
+    assert preflight().with_status(rehearsal=None).decide().status.rehearsal is not None
 
 
 def test_without_dry_starts_nothing_judges_the_image() -> None:
@@ -324,10 +371,19 @@ def stated(value: str) -> EffectiveSetting:
     return EffectiveSetting(value, stated=(Stated(SettingSource.STATIC, value),))
 
 
+def typed(value: str, kind: ConfigType) -> EffectiveSetting:
+    return EffectiveSetting(value, type=kind, stated=(Stated(SettingSource.STATIC, value),))
+
+
 COMPARED: dict[str, tuple[dict[str, EffectiveSetting], dict[str, EffectiveSetting], bool]] = {
     "new in 3.9": ({}, {"telemetry.max.bytes": default("1048576")}, True),
     "gone in 3.9": ({"port": default("9092")}, {}, True),
     "another default": ({"listeners": default(None)}, {"listeners": default("PLAINTEXT://:9092")}, True),
+    "another spelling of what had no type before 2.6": (
+        {"quota.window.size.seconds": stated(" 1")},
+        {"quota.window.size.seconds": typed("1", ConfigType.INT)},
+        True,
+    ),
     "an unknown change": ({"num.io.threads": default("8")}, {"num.io.threads": default("9")}, False),
     "an unknown loss": ({"num.io.threads": default("8")}, {}, False),
     "stated before": ({"host.name": stated("b")}, {}, False),
@@ -342,4 +398,5 @@ def test_only_what_nobody_states_may_differ_with_the_release(what: str) -> None:
     record = replace(broker_record(0, "uid"), settings=before)
     now = replace(broker_now(0), settings=after)
     assert (not list(differing_settings(record, now, new_release=True))) is is_fine
-    assert list(differing_settings(record, now)), "a restart with the same release explains nothing"
+    if "spelling" not in what:
+        assert list(differing_settings(record, now)), "a restart with the same release explains nothing"

@@ -296,6 +296,13 @@ def test_plan_shows_the_image_and_protocol_to_which_the_brokers_are_brought(
     assert "+    image: registry/kafka:3.9.2" in shown
     assert "<the lowest that runs, found in preflight>" in shown
     assert "spec.rollback.giveUpFormerImage" in shown
+    assert "If the lowest is below 2.8, they restart a second time" in shown
+    found = {"brokerUpgrade": {"needed": True, "protocol": "2.4-IV1"}}
+    kubernetes.objects["KafkaMigration", "kafka", "demo"]["status"] = found
+    twice = run("plan").output
+    assert "--- StatefulSet kafka: Upgraded" in twice
+    assert "+++ StatefulSet kafka: Lifted" in twice
+    assert "restart twice on ZooKeeper" in twice
     del kubernetes.objects["KafkaMigration", "kafka", "demo"]
     migrate(target="KRaftBrokers", brokers={name: value for name, value in brokers.items() if name != "upgrade"})
     assert "Upgraded" not in run("plan").output

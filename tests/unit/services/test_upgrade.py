@@ -83,7 +83,7 @@ def said(operator: Operator, kind: ConditionType) -> Condition:
 def test_the_leg_ends_with_the_new_image_and_the_protocol_that_ran(leg: Operator) -> None:
     leg.edit(target="BridgeRelease")
     leg.walk(Phase.UPGRADING_BROKERS)
-    ran = "2.8" if environment(brokers(leg)["spec"]["template"]["spec"]).get(PROTOCOL) else "2.8-IV0"
+    ran = "2.8" if environment(brokers(leg)["spec"]["template"]["spec"]).get(PROTOCOL) else "2.8-IV1"
     status = leg.rest(60)
     assert status.phase is Phase.UPGRADING_BROKERS
     assert said(leg, ConditionType.READY).status == "True", status.message
@@ -222,3 +222,87 @@ def test_brokers_of_3_9_keep_their_image(operator: Operator) -> None:
     assert status.broker_upgrade is not None
     assert not status.broker_upgrade.needed
     assert runs(operator) == {("kafka:3.9", "3.9", BrokerMode.ZOOKEEPER)}
+
+
+# ------------------------------------------------------------------------------------------------- below 2.8
+
+
+@pytest.fixture
+def old(leg: Operator) -> Operator:
+    """Return the same migration of brokers of 2.4, with which topics have no ids."""
+    template = brokers(leg)["spec"]["template"]["spec"]
+    for container in (*template["containers"], template["initContainers"][0]):
+        container["image"] = container["image"].replace(FORMER, OLD)
+    for entry in template["containers"][0]["env"]:
+        if entry["name"] == PROTOCOL:
+            entry["value"] = "2.4"
+    for pod in pods(leg):
+        leg.kubernetes.delete("v1", "Pod", "kafka", pod["metadata"]["name"])
+    for _ in range(3):
+        leg.clock.advance(30)
+        leg.kubernetes.settle()
+    assert {image for image, _, _ in runs(leg)} == {OLD}
+    return leg
+
+
+OLD = "kafka:2.4"
+
+
+def test_a_protocol_without_topic_ids_takes_two_rolls_before_the_controllers(old: Operator) -> None:
+    pinned = "2.4" if environment(brokers(old)["spec"]["template"]["spec"]).get(PROTOCOL) else "2.4-IV1"
+    old.walk(Phase.UPGRADING_BROKERS)
+    status = old.rest(60)
+    assert status.phase is Phase.UPGRADING_BROKERS
+    assert "spec.rollback.giveUpFormerImage" in status.message
+    assert runs(old) == {(IMAGE, pinned, BrokerMode.UPGRADED)}
+    assert "former image back" in said(old, ConditionType.ROLLBACK_POSSIBLE).message
+    assert status.broker_upgrade is not None
+    assert (status.broker_upgrade.protocol, status.broker_upgrade.lifted_at) == (pinned, None)
+    old.edit(rollback={"giveUpFormerImage": True})
+    status = old.walk(Phase.PROVISIONING_QUORUM, steps=150)
+    assert runs(old) == {(IMAGE, "3.9", BrokerMode.LIFTED)}
+    assert {node.restarts for node in status.nodes if node.role == "broker"} == {2}
+    assert all(node.with_topic_ids for node in status.nodes if node.role == "broker")
+    old.walk(Phase.COMPLETED, steps=300)
+    assert runs(old) == {(IMAGE, "3.9", BrokerMode.KRAFT)}
+    assert changes_told(old) == []
+
+
+def in_second_roll(operator: Operator) -> None:
+    operator.edit(rollback={"giveUpFormerImage": True})
+    operator.walk(Phase.UPGRADING_BROKERS)
+    for _ in range(200):
+        operator.step()
+        if {mode for _, _, mode in runs(operator)} == {BrokerMode.UPGRADED, BrokerMode.LIFTED}:
+            return
+    raise AssertionError("no broker was lifted")
+
+
+@pytest.mark.parametrize("place", [half_way, rest_at_bridge])
+def test_a_rollback_in_the_first_roll_restores_everything(old: Operator, place: Callable[[Operator], None]) -> None:
+    before, ran = copy.deepcopy(brokers(old)["spec"]), runs(old)
+    place(old)
+    old.edit(target="ZooKeeper")
+    old.walk(Phase.ROLLED_BACK, steps=250)
+    assert runs(old) == ran
+    assert brokers(old)["spec"]["template"]["spec"] == before["template"]["spec"]
+
+
+def test_a_rollback_half_way_in_the_second_roll_ends_the_lift_and_the_pin_never_returns(old: Operator) -> None:
+    in_second_roll(old)
+    assert "brings every broker to image" in said(old, ConditionType.ROLLBACK_POSSIBLE).message
+    old.edit(target="ZooKeeper")
+    old.walk(Phase.ROLLED_BACK, steps=300)
+    assert runs(old) == {(IMAGE, "3.9", BrokerMode.ZOOKEEPER)}
+    assert environment(brokers(old)["spec"]["template"]["spec"])[PROTOCOL] == "3.9"
+    old.edit(target="QuorumReady")
+    status = old.walk(Phase.PROVISIONING_QUORUM)
+    assert status.broker_upgrade is not None
+    assert not status.broker_upgrade.needed
+
+
+def test_a_process_that_dies_in_the_second_roll_goes_on_with_it(old: Operator) -> None:
+    in_second_roll(old)
+    old.restart()
+    old.walk(Phase.PROVISIONING_QUORUM, steps=150)
+    assert runs(old) == {(IMAGE, "3.9", BrokerMode.LIFTED)}

@@ -4,10 +4,16 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasResponse
-from kafka.protocol.admin.cluster import DescribeClusterResponse, DescribeQuorumResponse, UpdateFeaturesResponse
+from kafka.protocol.admin.cluster import (
+    DescribeClusterResponse,
+    DescribeLogDirsResponse,
+    DescribeQuorumResponse,
+    UpdateFeaturesResponse,
+)
 from kafka.protocol.admin.configs import DescribeConfigsResponse
 from kafka.protocol.admin.topics import (
     CreateTopicsResponse,
@@ -26,11 +32,12 @@ from kraftbridge.models.observation import (
     FeatureAnswer,
     NodeFeatures,
     QuorumState,
+    TopicIds,
     TopicRedundancy,
     Unobserved,
     VoterState,
 )
-from kraftbridge.models.survey import BrokerSetting, SettingSource, Visibility
+from kraftbridge.models.survey import BrokerSetting, LogDir, SettingSource, Visibility
 from kraftbridge.storage import kafka_brokers as kafka_module
 from kraftbridge.storage import kafka_controllers as controllers_module
 from kraftbridge.storage.kafka_brokers import BrokerClient
@@ -40,6 +47,7 @@ METADATA, CONFIGS, QUORUM = MetadataResponse.API_KEY, DescribeConfigsResponse.AP
 REASSIGNMENTS, QUOTAS = ListPartitionReassignmentsResponse.API_KEY, AlterClientQuotasResponse.API_KEY
 CREATE, DELETE = CreateTopicsResponse.API_KEY, DeleteTopicsResponse.API_KEY
 FEATURES, CLUSTER = UpdateFeaturesResponse.API_KEY, DescribeClusterResponse.API_KEY
+LOG_DIRS = DescribeLogDirsResponse.API_KEY
 VERSIONS = {
     ApiVersionsResponse.API_KEY: (0, 4),
     METADATA: (0, 12),
@@ -292,6 +300,71 @@ def test_each_broker_says_itself_what_it_runs_with(make_node: MakeNode) -> None:
     )
     assert "ClusterAuthorizationFailed" in str(seen[1])
     assert isinstance(seen[2], Unobserved)
+
+
+def test_before_2_8_metadata_alone_tells_what_the_principal_may_do_with_the_cluster(
+    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(VERSIONS, CLUSTER)
+    topics = metadata({"t": []})
+    topics[1]["topics"][0].authorized_operations = {8, 10}
+    topics[1]["authorized_operations"] = {8, 11}
+    found = client_of(make_node({METADATA: topics})).visibility()
+    assert found.cluster_operations == frozenset({"DESCRIBE", "ALTER_CONFIGS"})
+
+
+def test_before_2_6_no_type_tells_which_settings_kafka_knows(
+    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VERSIONS, CONFIGS, (1, 2))
+    node = make_node({CONFIGS: configured({"num.io.threads": "9"})})
+    node.answers[METADATA] = metadata({}, {0: node.port})
+    (found,) = client_of(node).broker_settings()[0]  # type: ignore[misc]
+    assert (found.name, found.known) == ("num.io.threads", True)
+
+
+def configured(values: dict[str, str]) -> Any:
+    """An answer to DescribeConfigs of a broker."""
+    result = DescribeConfigsResponse.DescribeConfigsResult
+    entry = result.DescribeConfigsResourceResult
+    plain = {"read_only": False, "is_sensitive": False, "config_source": 4, "synonyms": [], "documentation": None}
+    configs = [entry(name=name, value=value, config_type=0, **plain) for name, value in values.items()]
+    one = result(error_code=0, error_message=None, resource_type=4, resource_name="0", configs=configs)
+    return DescribeConfigsResponse, {"throttle_time_ms": 0, "results": [one]}
+
+
+def listed_logs(error: int = 0, **replicas: list[int]) -> Any:
+    """An answer to DescribeLogDirs."""
+    result = DescribeLogDirsResponse.DescribeLogDirsResult
+    topic = result.DescribeLogDirsTopic
+    row = topic.DescribeLogDirsPartition
+    topics = [
+        topic(
+            name=n, partitions=[row(partition_index=i, partition_size=1, offset_lag=0, is_future_key=False) for i in p]
+        )
+        for n, p in replicas.items()
+    ]
+    one = result(error_code=0, log_dir="/data", topics=topics, total_bytes=1, usable_bytes=1)
+    return DescribeLogDirsResponse, {"throttle_time_ms": 0, "error_code": error, "results": [one]}
+
+
+def test_a_broker_tells_protocol_ids_and_what_no_topic_assigns_to_it(
+    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VERSIONS, LOG_DIRS, (0, 4))
+    topics = metadata({"named": [partition(0, [0], [0]), partition(1, [1], [1])], "nameless": [partition(0, [0], [0])]})
+    topics[1]["topics"][0].topic_id = UUID(int=7)
+    node = make_node({CONFIGS: configured({"inter.broker.protocol.version": "3.9"}), METADATA: topics})
+    node.answers[LOG_DIRS] = listed_logs(named=[0, 1], nameless=[0])
+    topics[1]["brokers"] = metadata({}, {0: node.port})[1]["brokers"]
+    told = client_of(node).topic_ids({0: "uid then", 5: "uid of nobody"})
+    assert told[0] == TopicIds("uid then", "3.9", 3, ("nameless",), 1, (LogDir("/data", leftovers=("named-1",)),))
+    assert isinstance(told[5], Unobserved)
+    node.answers[LOG_DIRS] = listed_logs(UNAUTHORIZED)
+    (again,) = client_of(node).topic_ids({0: "uid then"}).values()
+    assert isinstance(again, TopicIds)
+    assert isinstance(again.log_dirs, Unobserved)
+    assert "ClusterAuthorizationFailed" in again.log_dirs.reason
 
 
 def test_reassignments_are_asked_of_the_controller_in_zookeeper_mode(make_node: MakeNode) -> None:

@@ -99,7 +99,8 @@ def differing_settings(record: BrokerRecord, now: BrokerNow, *, new_release: boo
         before = record.settings.get(name, unset)
         after = now.settings.get(name, unset)
         expected = _expected(name, before.value, record, now)
-        kind = before.type if name in record.settings else after.type
+        # Before Kafka 2.6 a broker tells no types.
+        kind = after.type if before.type is ConfigType.UNKNOWN else before.type
         if new_release and _is_of_release(name, record, now):
             continue
         if may_change(name) or alike(expected, after.value, kind) or _is_ours(name, expected, after.value):

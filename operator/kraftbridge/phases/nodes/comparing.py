@@ -187,7 +187,7 @@ def track_comparison(draft: Draft) -> None:
     if unknown := unknown_settings(now) or unknown_offsets(now):
         draft.update(broker_comparison=comparison.model_copy(update={"unknown": unknown}))
         return
-    differences = _differences(record, now, draft.now, new_release=comparison.mode is BrokerMode.UPGRADED)
+    differences = _differences(record, now, draft.now, new_release=comparison.mode.is_of_bridge)
     changes = {
         "compared_at": draft.now,
         "unknown": "",

@@ -44,6 +44,7 @@ from kraftbridge.phases import (
     originals,
     reaching,
     shared_settings,
+    topic_ids,
     upgrading,
     verifying,
 )
@@ -64,6 +65,7 @@ from kraftbridge.phases.nodes.converging import Lack, Pace
 from kraftbridge.phases.nodes.deadlines import PastDeadline
 
 LAST_BROKER = "last-broker"
+_BEFORE_NEXT = "before the next broker restarts"
 
 
 def configure_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
@@ -196,21 +198,21 @@ def _ensure_mode_can_begin(draft: Draft) -> Wait | None:
     The copy begins once every voter is registered (KIP-866); after it, nothing waits for that.
     """
     if draft.status.phase is Phase.TAKING_OVER:
-        return controllers.ensure_voters_registered(draft)
+        return controllers.ensure_voters_registered(draft) or topic_ids.wait(draft, _BEFORE_NEXT)
     if draft.status.phase is Phase.UPGRADING_BROKERS:
         return _zookeeper_leads(draft)
     if not draft.status.phase.reversible:
         return None
-    return observed.preceded("before the next broker restarts", healing.ensure_mirror_moves(draft))
+    return observed.preceded(_BEFORE_NEXT, healing.ensure_mirror_moves(draft))
 
 
 def _zookeeper_leads(step: StepContext) -> Wait | None:
     """Return None while a broker on ZooKeeper is controller."""
     zookeeper = step.observation.zookeeper
     if isinstance(zookeeper, Unobserved):
-        return Wait(f"before the next broker restarts: {zookeeper}")
+        return Wait(f"{_BEFORE_NEXT}: {zookeeper}")
     if zookeeper.controller is None or zookeeper.controller.kraft_controller_epoch >= 0:
-        return Wait("before the next broker restarts: a broker must be controller (ZooKeeper's /controller)")
+        return Wait(f"{_BEFORE_NEXT}: a broker must be controller (ZooKeeper's /controller)")
     return None
 
 
@@ -329,7 +331,7 @@ def _conclude_restart(draft: Draft, operation: Operation, stateful_set: Stateful
     more = isinstance(roll, Unobserved) or bool(roll.pending)
     # JVMs that run the user's own template cache addresses for `address_cache_seconds`.
     first_roll = draft.status.phase in (Phase.UPGRADING_BROKERS, Phase.TAKING_OVER)
-    some_jvm_caches_long = mode is BrokerMode.ZOOKEEPER or (more and first_roll)
+    some_jvm_caches_long = mode is BrokerMode.ZOOKEEPER or (more and first_roll and mode is not BrokerMode.LIFTED)
     if not some_jvm_caches_long:
         seconds = min(seconds, draft.spec.strategy.short_address_cache_seconds)
     draft.update(
@@ -414,7 +416,12 @@ def _ensure_copy_verified(draft: Draft) -> Wait | None:
 
 def _ensure_copy_may_begin(draft: Draft, pod: PodState) -> Wait | None:
     """Return None once the controllers reach all brokers but the one that restarts, and the tree is sound."""
-    return reaching.wait_before_restart(draft, draft.status.broker_ids[pod.name]) or _ensure_copy_verified(draft)
+    broker = draft.status.broker_ids[pod.name]
+    return (
+        reaching.wait_before_restart(draft, broker)
+        or topic_ids.wait(draft, "before the copy begins", without=broker)
+        or _ensure_copy_verified(draft)
+    )
 
 
 def _ensure_copy_prepared(draft: Draft, pod: PodState, *, last: bool) -> Wait | None:
@@ -475,7 +482,7 @@ def _other_image(step: StepContext, besides: PodState | None = None) -> Wait | N
         if besides is not None and pod.name == besides.name:
             continue
         before = recorded.get(pod.name, {})
-        if BrokerMode.of(pod.configuration) is BrokerMode.UPGRADED:
+        if BrokerMode.of(pod.configuration).is_of_bridge:
             before = {**before, **upgrading.expected_images(step, stateful_set.name)}
         changed = [(container, now) for container, now in sorted(pod.images) if before.get(container, now) != now]
         name = f"StatefulSet/{stateful_set.name}"

@@ -71,15 +71,27 @@ def _directory(broker: int, directory: LogDir, hidden: frozenset[str]) -> Iterat
     name = f"broker/{broker} {path}"
     if directory.error:
         yield finding(Code.LOG_DIR_OFFLINE, name, broker=broker, directory=path, error=directory.error)
-    if leftovers := [replica for replica in directory.leftovers if replica.rpartition("-")[0] not in hidden]:
-        yield finding(
-            Code.LEFTOVER_REPLICAS,
-            name,
-            broker=broker,
-            directory=path,
-            count=len(leftovers),
-            replicas=first(leftovers, _SHOWN_REPLICAS),
-        )
+    yield from left_over(broker, directory, hidden)
     if directory.future:
         replicas = first(directory.future, _SHOWN_REPLICAS)
         yield finding(Code.REPLICAS_MOVING, name, broker=broker, directory=path, replicas=replicas)
+
+
+def left_over(broker: int, directory: LogDir, hidden: frozenset[str] = frozenset()) -> Iterator[FindingStatus]:
+    """Find replicas in a directory that no topic assigns to its broker.
+
+    Parameters
+    ----------
+    hidden
+        Topics that the principal may not see: nobody can tell whose their replicas are.
+    """
+    leftovers = [replica for replica in directory.leftovers if replica.rpartition("-")[0] not in hidden]
+    if leftovers:
+        yield finding(
+            Code.LEFTOVER_REPLICAS,
+            f"broker/{broker} {directory.path}",
+            broker=broker,
+            directory=directory.path,
+            count=len(leftovers),
+            replicas=first(leftovers, _SHOWN_REPLICAS),
+        )

@@ -125,15 +125,17 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
         yield finding(Code.BROKER_CREDENTIALS_NOT_TRIED, "brokers", reason=report.untried)
     for stateful_set in sets:
         yield from _stateful_set(step, report, stateful_set)
-        yield from _credentials(report, stateful_set)
+        yield from _credentials(step, report, stateful_set)
 
 
-def _credentials(report: DryStartReport, stateful_set: StatefulSetState) -> Iterator[FindingStatus]:
+def _credentials(step: StepContext, report: DryStartReport, stateful_set: StatefulSetState) -> Iterator[FindingStatus]:
     """Find brokers that would not get on with the controllers' listener.
 
     Copies in the present mode have the settings for it, too, unless the overlay brings them.
+    Where the brokers are brought to another release, that one judges.
     """
-    mode = BrokerMode.MIGRATION if stateful_set.issued_secret else BrokerMode.ZOOKEEPER
+    present = BrokerMode.UPGRADED if upgrading.is_needed(step.status) else BrokerMode.ZOOKEEPER
+    mode = BrokerMode.MIGRATION if stateful_set.issued_secret else present
     for copy in report.copies:
         if (copy.key.stateful_set, copy.key.mode) != (stateful_set.name, mode) or copy.start is None:
             continue
@@ -149,7 +151,7 @@ def _credentials(report: DryStartReport, stateful_set: StatefulSetState) -> Iter
 def _stateful_set(step: StepContext, report: DryStartReport, stateful_set: StatefulSetState) -> Iterator[FindingStatus]:
     name = f"StatefulSet/{stateful_set.name}"
     outcomes = {copy.key: copy for copy in report.copies}
-    wanted = copies_of(stateful_set.name, ordinals(stateful_set), upgrades=upgrading.is_needed(step.status))
+    wanted = copies_of(stateful_set.name, ordinals(stateful_set), upgrading.bridge_modes(step.status))
     made = [*filter(None, map(outcomes.get, wanted))]
     lacking = [key.pod for key in wanted if key not in outcomes]
     if lacking or not wanted:

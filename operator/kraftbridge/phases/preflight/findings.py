@@ -59,7 +59,7 @@ def findings(draft: Draft) -> tuple[FindingStatus, ...]:
             *_images(draft),
             *channel.findings(draft),
             *dry_start.findings(draft),
-            *rehearsal.findings(draft),
+            *(() if upgrading.lifts_alone(draft.status) else rehearsal.findings(draft)),
         ),
     )
     order = list(Severity)

@@ -10,8 +10,8 @@ from kraftbridge.models.dry_start import CopyOutcome, DryStartReport
 from kraftbridge.models.metadata_version import Release, release_of
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.protocol import BRIDGE, OLDEST, SETTING, Protocol, has_topic_ids
-from kraftbridge.models.release_changes import NEW_BEHAVIOUR, OLD_AUTHORIZER, REMOVED, WITHOUT_EFFECT
+from kraftbridge.models.protocol import BRIDGE, OLDEST, SETTING, Protocol, is_known
+from kraftbridge.models.release_changes import CHANGED_BEHAVIOUR, NEW_BEHAVIOUR, OLD_AUTHORIZER, REMOVED, WITHOUT_EFFECT
 from kraftbridge.models.spec import UpgradeSpec
 from kraftbridge.models.status import FindingStatus, finding, with_channel
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Survey
@@ -36,11 +36,14 @@ def findings(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
         values = {setting.name: setting for setting in settings}
         yield from _protocol(broker, values, _release_of(broker, report))
         yield from _settings(broker, values)
+    upgrade = step.status.broker_upgrade
+    if upgrade is not None and upgrade.lifts_alone:
+        yield finding(Code.SECOND_ROLL_NEEDED, "brokers", protocol=upgrade.protocol)
     yield from _templates(step)
     yield from _image(step, asked, report)
-    missing = sorted(NEW_BEHAVIOUR.keys() - _stated(survey))
-    if missing:
-        what = "; ".join(f"{name} ({NEW_BEHAVIOUR[name]})" for name in missing)
+    known = _stated(survey)
+    changes = {**NEW_BEHAVIOUR, **_changed_behaviour(survey, report)}
+    if what := "; ".join(f"{name} ({changes[name]})" for name in sorted(changes.keys() - known)):
         yield finding(Code.RELEASE_DEFAULTS_DIFFER, "brokers", what=what)
 
 
@@ -70,6 +73,13 @@ def _stated(survey: Survey) -> frozenset[str]:
     return frozenset(set.intersection(*known)) if known else frozenset()
 
 
+def _changed_behaviour(survey: Survey, report: DryStartReport | None) -> dict[str, str]:
+    """Return what other defaults change, for the oldest release that a broker runs or may run."""
+    releases = [_release_of(broker, report) for broker in told_settings(survey)]
+    oldest = min((release or OLDEST for release in releases), default=OLDEST)
+    return {name: changed.what for name, changed in CHANGED_BEHAVIOUR.items() if oldest < changed.since}
+
+
 def _protocol(broker: int, values: Mapping[str, BrokerSetting], release: Release | None) -> Iterator[FindingStatus]:
     name = f"broker/{broker}"
     running = values.get(SETTING)
@@ -78,8 +88,9 @@ def _protocol(broker: int, values: Mapping[str, BrokerSetting], release: Release
         yield finding(Code.BROKERS_TOO_OLD, name, release=release)
     elif not protocol:
         yield finding(Code.INTER_BROKER_PROTOCOL_TOO_LOW, name, stated="the broker did not tell it")
-    elif not has_topic_ids(protocol):
-        yield finding(Code.SECOND_ROLL_NEEDED, name, protocol=protocol)
+    elif not is_known(protocol):
+        stated = f"the broker runs {protocol}, and the way from a version before {OLDEST} is not known"
+        yield finding(Code.INTER_BROKER_PROTOCOL_TOO_LOW, name, stated=stated)
 
 
 def _settings(broker: int, values: Mapping[str, BrokerSetting]) -> Iterator[FindingStatus]:
@@ -120,11 +131,12 @@ def _image(step: StepContext, asked: UpgradeSpec, report: DryStartReport | None)
         return  # another finding says so, or the gate stays closed until then
     copies = [copy for copy in upgrading.upgraded_copies(step) if copy.start is not None]
     releases = {copy.key: _release(copy) for copy in copies}
+    wanted = upgrading.bridge_modes(step.status)
     if other := sorted({str(release) for release in releases.values() if release not in (None, BRIDGE)}):
         yield finding(
             Code.UPGRADE_IMAGE_NOT_BRIDGE, "spec.brokers.upgrade", image=asked.image, release=", ".join(other)
         )
-    elif reason := _unproven(asked, report, copies, releases.values()):
+    elif reason := _unproven(asked, report, copies, releases.values(), wanted):
         yield finding(Code.UPGRADE_NOT_PROVEN, "spec.brokers.upgrade", reason=reason)
 
 
@@ -133,12 +145,14 @@ def _unproven(
     report: DryStartReport | None,
     copies: list[CopyOutcome],
     releases: Iterable[Release | None],
+    wanted: Iterable[BrokerMode],
 ) -> str:
     """Return why the copies do not show with which image the brokers would start, ``""`` if they do."""
     if report is None:
         return "the operator is configured without dry starts"
-    if not any(copy.key.mode is BrokerMode.UPGRADED for copy in copies):
-        return "no copy started with it"
+    started = {copy.key.mode for copy in copies}
+    if lacking := [mode for mode in wanted if mode not in started]:
+        return f"no copy started with it in mode {lacking[0]}"
     if None in tuple(releases):
         return "a copy did not tell its release"
     digests: dict[tuple[str, str], set[str]] = {}

@@ -38,6 +38,7 @@ from kraftbridge.models.observation import (
     RecordedOriginal,
     RehearsalState,
     StatefulSetState,
+    TopicIds,
     TopicRedundancy,
     Unobserved,
     ZooKeeperState,
@@ -58,7 +59,7 @@ from kraftbridge.models.status import (
     with_channel,
 )
 from kraftbridge.models.survey import Survey
-from kraftbridge.phases import dry_starting, expired
+from kraftbridge.phases import dry_starting, expired, topic_ids
 from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.phases.lost_quorum import is_under_way
 from kraftbridge.phases.needs import needs
@@ -248,6 +249,7 @@ class Observer:
         observed_sets = tuple(self._result(s) for s in sets)
         clues = look(Part.CLUES, "logs", self._logs.clues, migration, observed_sets, workload)
         ways = look(Part.PATHS, "paths", self._paths, migration, workload, znodes, clients, memory)
+        ids = look(Part.TOPIC_IDS, "topics' ids", _topic_ids, clients, status, observed_sets)
         started = look(Part.START_LOG, "log", self._logs.start, migration, observed_sets)
         kept = look(Part.KEPT_COPY, "kept copy", self._kept_copy, identity, status)
         behind = look(Part.BEHIND, "brokers and ZooKeeper", self._behind, clients, memory, now)
@@ -300,6 +302,7 @@ class Observer:
             presented=self._presented(spec, status, workload, clients, memory)
             if Part.PRESENTED in parts
             else NOT_NEEDED,
+            topic_ids=self._result(ids),
             server_time=self._kubernetes.server_time() or _NO_TIME if Part.SERVER_TIME in parts else NOT_NEEDED,
             paths=self._result(ways),
             outcomes=memory.outcomes,
@@ -730,6 +733,13 @@ def _probed(clients: ClusterClients, status: MigrationStatus, *, probe: bool) ->
         return clients.prober.measure(f"{status.phase} {status.attempt}")
     clients.prober.rest()
     return None
+
+
+def _topic_ids(
+    clients: ClusterClients, status: MigrationStatus, sets: tuple[StatefulSetState | Unobserved, ...]
+) -> Mapping[int, TopicIds | Unobserved]:
+    asked = topic_ids.to_ask(status, sets)
+    return clients.brokers.topic_ids(asked) if asked else {}
 
 
 def _views(clients: ClusterClients) -> Mapping[int, int | Unobserved]:

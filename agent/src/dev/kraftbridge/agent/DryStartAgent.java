@@ -215,7 +215,7 @@ public final class DryStartAgent {
                 given = (Properties) call(KAFKA, "getPropsFromArgs", new Class<?>[] {String[].class}, (Object) arguments.toArray(new String[0]));
                 Class<?> type = Class.forName("kafka.server.KafkaConfig", true, loader);
                 Object config = type.getMethod("fromProps", Properties.class, boolean.class).invoke(null, given, false);
-                result.put("nodeId", type.getMethod("nodeId").invoke(config));
+                result.put("nodeId", type.getMethod(has(type, "nodeId") ? "nodeId" : "brokerId").invoke(config));
                 result.put("settings", settings(type, config));
                 result.put("directories", directories(type, config));
                 List<String> mounted = new ArrayList<>();
@@ -284,7 +284,12 @@ public final class DryStartAgent {
             return settings;
         }
 
-        /** What Kafka knows of each setting: {@code KafkaConfig.configType}, an option of {@code ConfigDef.Type}. */
+        /**
+         * What Kafka knows of each setting: {@code KafkaConfig.configType}, an option of {@code ConfigDef.Type}.
+         *
+         * <p>Before Kafka 2.6 it is the type of the first of its names that is defined ({@code AdminManager.configType}), and one without a type is
+         * sensitive.
+         */
         private final class Definitions {
             private final Class<?> kafkaConfig;
             private final Class<?> option;
@@ -299,10 +304,28 @@ public final class DryStartAgent {
             }
 
             Object of(String name) throws ReflectiveOperationException {
-                return kafkaConfig.getMethod("configType", String.class).invoke(null, name);
+                if (has(kafkaConfig, "configType")) {
+                    return kafkaConfig.getMethod("configType", String.class).invoke(null, name);
+                }
+                Object module = Class.forName("kafka.server.KafkaConfig$", true, loader).getField("MODULE$").get(null);
+                Object keys = module.getClass().getMethod("configKeys").invoke(module);
+                Object type = null;
+                List<String> names = new ArrayList<>(Collections.singletonList(name));
+                names.addAll(synonyms(name));
+                for (String each : names) {
+                    Object key = Class.forName("scala.collection.Map", true, loader).getMethod("get", Object.class).invoke(keys, each);
+                    if (type == null && isKnown(key)) {
+                        Object defined = option.getMethod("get").invoke(key);
+                        type = defined.getClass().getField("type").get(defined);
+                    }
+                }
+                return option.getMethod("apply", Object.class).invoke(null, type);
             }
 
             boolean isSensitive(Object found) throws ReflectiveOperationException {
+                if (!has(kafkaConfig, "maybeSensitive")) {
+                    return !isKnown(found) || "PASSWORD".equals(option.getMethod("get").invoke(found).toString());
+                }
                 return (Boolean) kafkaConfig.getMethod("maybeSensitive", option).invoke(null, found);
             }
 
@@ -330,12 +353,21 @@ public final class DryStartAgent {
         }
 
         private boolean synonymGiven(String name, Map<?, ?> given) throws ReflectiveOperationException {
+            return synonyms(name).stream().anyMatch(given::containsKey);
+        }
+
+        /** Returns the names by which a broker reads a setting, the one that wins first. */
+        private List<String> synonyms(String name) throws ReflectiveOperationException {
             Class<?> dynamic = Class.forName("kafka.server.DynamicBrokerConfig", true, loader);
             Object synonyms = dynamic.getMethod("brokerConfigSynonyms", String.class, boolean.class).invoke(null, name, true);
             String listed = String.valueOf(Class.forName("scala.collection.immutable.List", true, loader)
                     .getMethod("mkString", String.class).invoke(synonyms, "\n"));
-            for (String synonym : listed.split("\n")) {
-                if (given.containsKey(synonym)) {
+            return java.util.Arrays.asList(listed.split("\n"));
+        }
+
+        private boolean has(Class<?> type, String method) {
+            for (java.lang.reflect.Method each : type.getMethods()) {
+                if (each.getName().equals(method)) {
                     return true;
                 }
             }
@@ -349,9 +381,8 @@ public final class DryStartAgent {
                 boolean sensitive = true;
                 try {
                     Class<?> type = Class.forName("kafka.server.KafkaConfig", true, loader);
-                    Class<?> option = Class.forName("scala.Option", true, loader);
-                    Object found = type.getMethod("configType", String.class).invoke(null, name);
-                    sensitive = (Boolean) type.getMethod("maybeSensitive", option).invoke(null, found);
+                    Definitions definitions = new Definitions(type);
+                    sensitive = definitions.isSensitive(definitions.of(name));
                 } catch (ReflectiveOperationException | LinkageError e) {
                     // another release of Kafka: hashed
                 }
@@ -460,6 +491,8 @@ public final class DryStartAgent {
             } else if (listener.getProperty("certificate") != null) {
                 try {
                     certificates(own, listener, found);
+                } catch (ClassNotFoundException e) {
+                    result.put("untried", "its release of Kafka, before 2.6, has no class that loads the certificates alone");
                 } catch (java.security.GeneralSecurityException | InvocationTargetException e) {
                     found.add("the broker's certificates for it cannot be loaded: " + words(e));
                 }
