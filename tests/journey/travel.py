@@ -171,13 +171,20 @@ class Traveller:
             wait_for(f"broker {broker} in sync after {name}", self.processes.in_sync)
         self.rolls.append(Roll(name, round(time.monotonic() - began, 1)))
 
-    def to_bridge(self, release: str) -> None:
-        """Roll to the bridge release; lift brokers without topic ids in a roll of their own."""
+    def to_bridge(self, release: str, *, lifts: bool) -> None:
+        """Roll to the bridge release with the old protocol version.
+
+        Parameters
+        ----------
+        lifts
+            Whether brokers without topic ids are lifted in a roll of their own.
+            After that they cannot run the old release again: its brokers cannot fetch from them (seen with 2.4.1).
+        """
         protocol = protocol_of(release)
         pin = ".".join(map(str, protocol))
         if release != BRIDGE:
             self.roll(f"{BRIDGE}, protocol {pin}", ZOOKEEPER, protocol=pin)
-        if protocol < _TOPIC_IDS:
+        if lifts and protocol < _TOPIC_IDS:
             self.roll("protocol 3.9", ZOOKEEPER)
         self.nameless = tuple(self._without("partition.metadata"))
 
@@ -291,7 +298,7 @@ def travel(release: str, way: Way, commit: str, evidence: Path | None = None) ->
         zookeeper = ZooKeeperStore(processes.zookeeper_hosts, CHROOT)
         with running_load(processes) as load:
             traveller = Traveller(processes, zookeeper, load)
-            traveller.to_bridge(release)
+            traveller.to_bridge(release, lifts=way is not Way.BACK_FROM_BRIDGE)
             if way is Way.BACK_FROM_BRIDGE:
                 traveller.roll(f"{release} again", ZOOKEEPER, release)
             else:
