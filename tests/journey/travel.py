@@ -185,8 +185,14 @@ class Traveller:
         if release != BRIDGE:
             self.roll(f"{BRIDGE}, protocol {pin}", ZOOKEEPER, protocol=pin)
         if lifts and protocol < _TOPIC_IDS:
-            self.roll("protocol 3.9", ZOOKEEPER)
+            self.roll("protocol 3.9", ZOOKEEPER, brokers=self._controller_last())
         self.nameless = tuple(self._without("partition.metadata"))
+
+    def _controller_last(self) -> tuple[int, ...]:
+        """Return the brokers in the order in which the controller on ZooKeeper moves once."""
+        controller = self.zookeeper.observe().controller
+        assert controller is not None
+        return tuple(sorted(BROKERS, key=lambda broker: broker == controller.broker_id))
 
     def to_dual_write(self) -> ControllerClient:
         """Start controllers, and roll the brokers to migration mode, which lifts the protocol version."""

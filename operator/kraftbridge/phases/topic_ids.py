@@ -19,7 +19,7 @@ none. All of that is asked of each broker itself, and holds for the process that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import PodState, StatefulSetState, TopicIds, Unobserved
@@ -82,39 +82,43 @@ def wait(step: StepContext, before: str, without: int | None = None) -> Wait | N
     """
     if not are_followed(step.status):
         return None
-    for broker, pod in _unproven(step):
-        if broker != without:
-            return _wait_for(step, before, broker, pod)
+    sets = step.stateful_sets()
+    if isinstance(sets, Unobserved):
+        return Wait(f"{before}: {sets}")
+    pods = {pod.name: pod for _, pod in brokers_of(step)}
+    shown = {node.id: node.with_topic_ids for node in step.status.nodes if node.role == "broker"}
+    for name, broker in sorted(step.status.broker_ids.items(), key=lambda item: item[1]):
+        pod = pods.get(name)
+        missing = _missing(pod, name)
+        proven = pod is not None and not missing and shown.get(broker, "") == pod.process
+        if broker != without and not proven:
+            return _wait_for(step, before, broker, name, missing)
     return None
 
 
-def _unproven(step: StepContext) -> Iterator[tuple[int, PodState]]:
-    """Yield each broker whose present process has shown nothing yet."""
-    ids = step.status.broker_ids
-    shown = {node.id: node.with_topic_ids for node in step.status.nodes if node.role == "broker"}
-    pods = {ids.get(pod.name, -1): pod for _, pod in brokers_of(step)}
-    for broker, pod in sorted(pods.items(), key=lambda item: item[0]):
-        lifted = BrokerMode.of(pod.configuration).lifts
-        if pod.down or not lifted or shown.get(broker, "") != pod.process:
-            yield broker, pod
+def _missing(pod: PodState | None, name: str) -> str:
+    """Return why a broker's pod can show nothing, ``""`` if it can."""
+    if pod is None:
+        return f"pod {name} does not exist"
+    if pod.down:
+        return pod.down
+    lifted = BrokerMode.of(pod.configuration).lifts
+    return "" if lifted else f"pod {name} does not run {SETTING} {BRIDGE} yet"
 
 
-def _wait_for(step: StepContext, before: str, broker: int, pod: PodState) -> Wait:
+def _wait_for(step: StepContext, before: str, broker: int, pod: str, missing: str) -> Wait:
     """Return the wait for one broker: for its user, where nothing but the user removes what keeps it from its ids."""
     told = step.observation.topic_ids
     answer = told if isinstance(told, Unobserved) else told.get(broker, Unobserved(f"broker {broker}", "not asked yet"))
-    if isinstance(answer, TopicIds) and not _lack(step, answer):
-        for found in _strays(step, broker, answer):
-            return for_user(f"{before}: {found.sentence}")
-    if pod.down:
-        reason = pod.down
-    elif not BrokerMode.of(pod.configuration).lifts:
-        reason = f"pod {pod.name} does not run {SETTING} {BRIDGE} yet"
-    elif isinstance(answer, Unobserved):
+    reason = missing
+    if not reason and isinstance(answer, Unobserved):
         reason = unread(answer) or "it was not asked yet"
-    else:
-        reason = _lack(step, answer) or "it is asked again"
-    found = finding(Code.TOPIC_IDS_NOT_PROVEN, f"broker/{broker}", broker=broker, reason=reason, pod=pod.name)
+    if not reason and isinstance(answer, TopicIds):
+        reason = _lack(step, answer)
+        if not reason and (stray := _strays(step, broker, answer)):
+            return for_user(f"{before}: {stray[0].sentence}")
+    reason = reason or "it is asked again"
+    found = finding(Code.TOPIC_IDS_NOT_PROVEN, f"broker/{broker}", broker=broker, reason=reason, pod=pod)
     return Wait(f"{before}: {found.sentence}")
 
 

@@ -223,7 +223,7 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
         ("unpinned", "while another broker runs the former image", LEGS),
         ("relapsing", "starts with the former image after it has run 3.9's protocol", LEGS),
         ("wordless", "nobody has given the former image up", LEGS),
-        ("hasty-lift", "enters mode Migration with a log without id", LEGS),
+        ("hasty-lift", "entered while a topic has no id", LEGS),
     ],
 )
 def test_a_planted_bug_is_found(plant: str, words: str, seeds: Iterable[int]) -> None:

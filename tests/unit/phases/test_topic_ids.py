@@ -33,6 +33,7 @@ from kraftbridge.models.spec import AcceptedFinding, PreflightSpec, RollbackSpec
 from kraftbridge.models.status import BrokerUpgradeStatus, NodeStatus, WaitKind
 from kraftbridge.models.survey import LogDir, SettingSource
 from kraftbridge.phases import topic_ids
+from kraftbridge.phases.draft import StepContext
 from kraftbridge.phases.needs import needs
 
 FORMER = "2.4-IV1"
@@ -224,6 +225,23 @@ def test_silence_proves_nothing(told: Any) -> None:
     decision = case.decide()
     assert decision.status.phase is Phase.UPGRADING_BROKERS
     assert "TopicIdsNotProven" in decision.status.message
+
+
+def test_a_broker_without_a_pod_and_sets_that_nobody_sees_prove_nothing() -> None:
+    case = taking_over(1)
+    (item,) = case.observation.stateful_sets
+    assert isinstance(item, StatefulSetState)
+
+    def waits(observed: Situation) -> str:
+        step = StepContext(observed.identity, observed.spec, observed.observation, NOW, observed.status)
+        waiting = topic_ids.wait(step, "before")
+        return "" if waiting is None else waiting.message
+
+    assert waits(case) == ""
+    assert f"pod {BROKER_SET}-2 does not exist" in waits(
+        case.observing(stateful_sets=(replace(item, pods=item.pods[:-1]),))
+    )
+    assert "somebody could not be observed" in waits(case.observing(stateful_sets=(UNKNOWN,)))
 
 
 def test_what_the_user_accepted_in_preflight_holds_here() -> None:
