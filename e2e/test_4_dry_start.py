@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from e2e.harness.foreign import ForeignCluster
-from e2e.harness.kube import CLUSTER, Kube, eventually, run
-from e2e.harness.migration import KAFKA_IMAGE, Migration, View, manifest
+from e2e.harness.kube import CLUSTER, KAFKA_IMAGE, Kube, eventually, run
+from e2e.harness.migration import Migration, View, manifest
 from e2e.harness.operator_install import migrated
 
 NAMESPACE = "kafka-dry-start"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.harness.foreign import ForeignCluster, Style
-from e2e.harness.kube import KAFKA_IMAGE, MANIFESTS, REPOSITORY, current_kube
+from e2e.harness.kube import CONTROLLERS_IMAGE, MANIFESTS, REPOSITORY, current_kube
 from e2e.harness.load import Load, client_impact
 from e2e.harness.sole_use import sole_use
 from rich.console import Console
@@ -95,7 +95,7 @@ class BareMigration:
         cluster = self.cluster
         command = [
             "python", "-m", "kafka_clients.bare", "--prefix", cluster.prefix, "--style", cluster.style.value,
-            "--zookeeper", cluster.zookeeper_connect, "--kafka-image", KAFKA_IMAGE,
+            "--zookeeper", cluster.zookeeper_connect, "--kafka-image", CONTROLLERS_IMAGE,
             "--exporter-image", EXPORTER_IMAGE, "--exporter-jar", EXPORTER_JAR, *self.holds.arguments(),
         ]  # fmt: skip
         return {

@@ -15,6 +15,7 @@ CLUSTER = REPOSITORY / "e2e/cluster/cluster"
 MANIFESTS = REPOSITORY / "e2e/kafka"
 OWNER_LABEL = "kraftbridge.dev/e2e"
 KAFKA_IMAGE = "localhost/kraftbridge-kafka:3.9.1"
+CONTROLLERS_IMAGE = "localhost/kraftbridge-kafka:3.9.2"
 DOMAIN = os.environ.get("KRAFTBRIDGE_CLUSTER_DOMAIN") or "cluster.local"
 """DNS domain of the cluster. The operator is not told: it finds the domain itself."""
 

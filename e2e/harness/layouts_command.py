@@ -14,7 +14,16 @@ from e2e.harness import plain_brokers
 from e2e.harness.bare import inventory_differences
 from e2e.harness.demo import Terminal
 from e2e.harness.foreign import ForeignCluster
-from e2e.harness.kube import DOMAIN, KAFKA_IMAGE, REPOSITORY, CommandFailedError, Kube, current_kube, eventually, run
+from e2e.harness.kube import (
+    CONTROLLERS_IMAGE,
+    DOMAIN,
+    REPOSITORY,
+    CommandFailedError,
+    Kube,
+    current_kube,
+    eventually,
+    run,
+)
 from e2e.harness.layouts import LAYOUTS, RELEASE, ZOOKEEPER, Chart, Layout
 from e2e.harness.layouts_page import AUTO, BACK, CHANNEL
 from e2e.harness.load import Load, client_impact, longest_stall_began, longest_stalls
@@ -356,7 +365,7 @@ def _manifest(layout: Layout) -> dict[str, Any]:
             "controllers": {
                 "replicas": 3,
                 "firstNodeId": 3000,
-                "image": KAFKA_IMAGE,
+                "image": CONTROLLERS_IMAGE,
                 "listener": {"securityProtocol": "PLAINTEXT", **layout.listener},
                 "superUsers": list(layout.super_users),
                 **layout.controllers,
@@ -381,7 +390,7 @@ def _begin(layout: Layout, terminal: Terminal, migration: Migration, *, by_hand:
         return
     terminal.say(
         f"[bold]Yours[/]: StatefulSets {', '.join(layout.stateful_sets)}; ZooKeeper {ZOOKEEPER}; brokers {layout.bootstrap}; "
-        f"images {KAFKA_IMAGE} and {VERIFIER_IMAGE}"
+        f"images {CONTROLLERS_IMAGE} and {VERIFIER_IMAGE}"
     )
     terminal.say(f"Create KafkaMigration {NAMESPACE}/{MIGRATION}. This run watches it to Completed or RolledBack")
     eventually(migration.view, f"somebody creates KafkaMigration {NAMESPACE}/{MIGRATION}", BY_HAND_SECONDS)

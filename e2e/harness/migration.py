@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from e2e.harness.foreign import ForeignCluster
-from e2e.harness.kube import KAFKA_IMAGE, Kube
+from e2e.harness.kube import CONTROLLERS_IMAGE, Kube
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
@@ -63,7 +63,7 @@ def manifest(
             "controllers": {
                 "replicas": 3,
                 "firstNodeId": 3000,
-                "image": KAFKA_IMAGE,
+                "image": CONTROLLERS_IMAGE,
                 "listener": {"securityProtocol": "PLAINTEXT"},
                 "superUsers": ["User:ANONYMOUS"],
                 "passwordEncoderSecret": {"name": f"{cluster.prefix}kafka-password-encoder", "key": "secret"},

@@ -13,6 +13,9 @@ CLIENTS = REPOSITORY / "e2e" / "clients"
 
 BASE = "localhost/kraftbridge-base:bookworm"
 KAFKA = "localhost/kraftbridge-kafka:3.9.1"
+CONTROLLERS_RELEASE = "3.9.2"
+"""The default of ``spec.controllers.image``."""
+CONTROLLERS = f"localhost/kraftbridge-kafka:{CONTROLLERS_RELEASE}"
 SPARK = "localhost/kraftbridge-spark:4.0.4"
 
 
@@ -63,6 +66,16 @@ def catalog() -> dict[str, Image]:
             context=lambda: HERE / "kafka",
             extra_contexts={"libs": lambda: materials.kafka_jars(HERE / "kafka" / "pom.xml")},
             requires=("base",),
+        ),
+        Image(
+            name="kafka-controllers",
+            reference=CONTROLLERS,
+            dockerfile=HERE / "kafka-controllers" / "Dockerfile",
+            inputs=(HERE / "kafka-controllers", HERE / "kafka" / "pom.xml"),
+            context=lambda: HERE / "kafka-controllers",
+            arguments={"RELEASE": CONTROLLERS_RELEASE, "KAFKA_IMAGE": KAFKA},
+            extra_contexts={"libs": lambda: materials.kafka_jars(HERE / "kafka" / "pom.xml", CONTROLLERS_RELEASE)},
+            requires=("base", "kafka"),
         ),
         Image(
             name="operator",

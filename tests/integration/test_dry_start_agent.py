@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.integration.certificates import Authority, Certificate
 from tests.support.dry_start import SALT, compiled_agent, run_entrypoint
-from tests.support.kafka_processes import ZOOKEEPER, kafka_libraries, kafka_processes, wait_for
+from tests.support.kafka_processes import KAFKA_VERSION, ZOOKEEPER, kafka_libraries, kafka_processes, wait_for
 from tests.support.observations import spec_document
 
 from kraftbridge.builders.broker_overlays import render_properties
@@ -99,7 +99,7 @@ def test_the_configuration_is_reported_and_no_secret_is_told(tmp_path: Path, age
     assert ended.code == 0, ended.output
     assert start is not None
     assert start.valid
-    assert start.kafka == "3.9.1"
+    assert start.kafka == KAFKA_VERSION
     assert {
         n: start.settings[n].value for n in ("broker.id", "log.dirs", "broker.rack", "log.retention.ms", "super.users")
     } == {

@@ -16,7 +16,7 @@ import pytest
 from pydantic import TypeAdapter
 from tests.spark.planting import Dump
 from tests.support.dry_start import compiled_agent
-from tests.support.kafka_processes import kafka_libraries, wait_for
+from tests.support.kafka_processes import KAFKA_VERSION, kafka_libraries, wait_for
 from tests.support.traps import CHROOT, TRAPS, config, planted, stored_dump
 
 from kraftbridge.exceptions import MetadataError
@@ -108,7 +108,7 @@ def test_a_rehearsal_in_a_pod_answers_as_one_on_this_machine(
     (tmp_path / END).touch()
 
     assert (result.ending, result.verdict) == (trap.ending, trap.verdict), result.to_json(indent=1)
-    assert result.kafka_version == "3.9.1"
+    assert result.kafka_version == KAFKA_VERSION
     assert [container.wait(30) for container in containers] == [0, 0, 0]  # the pod ends, with what ran in it
 
 

@@ -30,7 +30,7 @@ MIGRATION: Final = "migration"
 ZOOKEEPER: Final = "zookeeper"
 KRAFT: Final = "kraft"
 FINAL: Final = "final"
-KAFKA_VERSION: Final = "3.9.1"
+KAFKA_VERSION: Final = "3.9.2"
 POM: Final = Path(__file__).resolve().parents[1] / "integration" / "kafka-libs.pom.xml"
 _DIRECTORY_PREFIX: Final = "kraftbridge-kafka-processes-"
 

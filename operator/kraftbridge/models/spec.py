@@ -318,7 +318,7 @@ class ControllersSpec(Placement):
     """Number of controllers. Three tolerate the loss of one, five the loss of two; use one for tests only."""
     first_node_id: Annotated[int, Field(ge=0, le=2_000_000_000)] = 3000
     """Node id of the first controller. The others get the ids that follow. No broker may have one of these ids."""
-    image: Annotated[str, Field(min_length=1)] = "apache/kafka:3.9.1"
+    image: Annotated[str, Field(min_length=1)] = "apache/kafka:3.9.2"
     """Image of the controllers, with Kafka 3.9, Java and bash.
     Kafka's scripts are found in ``KAFKA_HOME/bin``, ``/opt/kafka/bin``, ``/opt/bitnami/kafka/bin``,
     ``/usr/bin`` or ``PATH``.

@@ -132,7 +132,7 @@ def test_columns_hold_what_records_hold(written, compression):
 
 
 def test_definitions_are_those_of_the_jar():
-    jar = next(kafka_libraries().glob("kafka-metadata-3.9.1.jar"))
+    jar = next(kafka_libraries().glob("kafka-metadata-3.9.2.jar"))
     ours = {
         entry.name: entry.read_bytes()
         for entry in resources.files("kraftbridge.metadata.log").joinpath("schemas").iterdir()

@@ -79,7 +79,7 @@ def test_the_table_as_kafka_became(
 @pytest.mark.parametrize(
     ("image", "release"),
     [
-        ("apache/kafka:3.9.1", "3.9"),
+        ("apache/kafka:3.9.2", "3.9"),
         ("registry.example.com/apache/kafka-native:3.8.0", "3.8"),
         ("localhost:5000/apache/kafka:3.7.2@sha256:0123", "3.7"),
         ("bitnami/kafka:3.9.0-debian-12-r4", "3.9"),
@@ -137,7 +137,7 @@ def test_a_template_is_told_before_its_pods_are_replaced() -> None:
     assert "Kafka 3.8" in words
     assert "apache/kafka:3.8.1" in words
     assert unable_template(old, 20) == ""
-    assert unable_template(replace(old, image="apache/kafka:3.9.1"), 21) == ""
+    assert unable_template(replace(old, image="apache/kafka:3.9.2"), 21) == ""
     assert unable_template(replace(old, image="acme/broker:1"), 21) == ""
 
 
@@ -167,7 +167,7 @@ def test_preflight_says_early_what_kafka_will_refuse_later() -> None:
 
 def test_preflight_warns_of_an_older_kafka_by_its_image() -> None:
     fine = open_gate(Phase.PREFLIGHT)
-    for image in ("apache/kafka:3.9.1", "acme/broker:1", ""):
+    for image in ("apache/kafka:3.9.2", "acme/broker:1", ""):
         assert "ImageTooOld" not in codes(fine.observing(stateful_sets=(replace(broker_set(), image=image),)))
     older = fine.observing(stateful_sets=(replace(broker_set(), image="confluentinc/cp-kafka:7.8.0"),))
     assert "starts Kafka 3.8, according to its name" in codes(older)["ImageTooOld"]

@@ -102,10 +102,10 @@ PLUGIN = ("create.topic.policy.class.name", "com.example.Policy")
     [
         (dict([PLUGIN]), "shop/kafka:1", (), False),
         (dict([PLUGIN]), "shop/kafka:1", (PLUGIN[0],), True),
-        (dict([PLUGIN]), "apache/kafka:3.9.1", (), True),
+        (dict([PLUGIN]), "apache/kafka:3.9.2", (), True),
         ({PLUGIN[0]: "com.example.Another"}, "shop/kafka:1", (), True),
-        ({"principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"}, "apache/kafka:3.9.1", (), False),
-        ({}, "apache/kafka:3.9.1", (), False),
+        ({"principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"}, "apache/kafka:3.9.2", (), False),
+        ({}, "apache/kafka:3.9.2", (), False),
     ],
 )  # fmt: skip
 def test_a_class_loads_in_a_copy_with_the_controllers_image_or_blocks(
@@ -164,9 +164,9 @@ CUSTOM = ("authorizer.class.name", "com.example.Authorizer")
         (CUSTOM[1], "shop/kafka:1", {}, False),
         (CUSTOM[1], "shop/kafka:1", {"missing_classes": (CUSTOM[0],)}, True),
         (CUSTOM[1], "shop/kafka:1", {"mounted_classes": (CUSTOM[0],)}, True),
-        (CUSTOM[1], "apache/kafka:3.9.1", {}, True),
-        ("kafka.security.authorizer.AclAuthorizer", "apache/kafka:3.9.1", {}, False),
-        ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", "apache/kafka:3.9.1", {}, False),
+        (CUSTOM[1], "apache/kafka:3.9.2", {}, True),
+        ("kafka.security.authorizer.AclAuthorizer", "apache/kafka:3.9.2", {}, False),
+        ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", "apache/kafka:3.9.2", {}, False),
     ],
 )
 @pytest.mark.parametrize("in_template", [True, False])
