@@ -45,6 +45,7 @@ CHANGED_DEFAULTS: Final = (
     ChangedDefault("remote.log.manager.expiration.thread.pool.size", "10", "-1"),
     ChangedDefault("message.max.bytes", "1000012", "1048588"),
     ChangedDefault("replica.lag.time.max.ms", "10000", "30000"),
+    ChangedDefault("socket.connection.setup.timeout.max.ms", "127000", "30000"),
     ChangedDefault("ssl.enabled.protocols", "TLSv1.2,TLSv1.1,TLSv1", _TLS),
     ChangedDefault("ssl.enabled.protocols", "TLSv1.2", _TLS),
     ChangedDefault("ssl.protocol", "TLS", "TLSv1.3"),
@@ -54,7 +55,8 @@ CHANGED_DEFAULTS: Final = (
 """Defaults that differ from those of a release between 2.4 and 3.8.
 
 `CHANGED_BEHAVIOUR` says which of them change what a broker on ZooKeeper does. The others do not: ``listeners`` has the
-value that older releases took from ``port``, ``null`` was Kafka's own principal builder, ``ssl.protocol`` names the
+value that older releases took from ``port``, ``socket.connection.setup.timeout.max.ms`` bounds how long a broker waits for
+an address that does not answer, ``null`` was Kafka's own principal builder, ``ssl.protocol`` names the
 newest version of those that are enabled, and the others are of tiered storage, of controllers and of the new consumer
 groups, which are off.
 The protocol and the message format are not here: the migration pins the one, and the other follows it.
