@@ -38,7 +38,7 @@ def kafka_configs(*arguments: str) -> None:
 
 
 def group_config_refused(address: tuple[str, int]) -> bool:
-    """Return whether the controller refuses a configuration of a group (``ControllerApis`` of 3.9.1 knows no such resource)."""
+    """Return whether the controller refuses a configuration of a group (``ControllerApis`` of 3.9.2 knows no such resource)."""
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     config = resource.AlterableConfig(name="consumer.session.timeout.ms", config_operation=0, value="50000")
     asked = [resource(resource_type=32, resource_name="x", configs=[config])]

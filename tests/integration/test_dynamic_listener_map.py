@@ -1,4 +1,4 @@
-"""A dynamic listener map hides the static one, in which the migration names the controllers' listener (``DynamicListenerConfig``, Kafka 3.9.1)."""
+"""A dynamic listener map hides the static one, in which the migration names the controllers' listener (``DynamicListenerConfig``, Kafka 3.9.2)."""
 
 from __future__ import annotations
 

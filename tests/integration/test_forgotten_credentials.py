@@ -1,4 +1,4 @@
-"""A broker of Kafka 3.9.1 that starts after a SCRAM user was removed forgets the other users, and the verification's rules name it before."""
+"""A broker of Kafka 3.9.2 that starts after a SCRAM user was removed forgets the other users, and the verification's rules name it before."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_restarted_broker_forgets_what_the_rule_names() -> None:
         # The voter's next snapshot ends its own risk. The broker has none, and loads what came before.
         wait_for("a snapshot of the voter", lambda: at_risk() == ({}, named))
         restart()
-        assert users() == set(), "Kafka 3.9.1 forgets the user who was never removed (ScramDelta.apply)"
+        assert users() == set(), "Kafka 3.9.2 forgets the user who was never removed (ScramDelta.apply)"
 
         put(removed)  # the way out that the finding tells
         assert at_risk()[1] == {}

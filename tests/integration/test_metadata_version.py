@@ -1,4 +1,4 @@
-"""metadata.version on real Kafka 3.9.1 processes: what the quorum allows, and the operator's own decisions carried out against it.
+"""metadata.version on real Kafka 3.9.2 processes: what the quorum allows, and the operator's own decisions carried out against it.
 
 Three voters and two brokers that never had a ZooKeeper. `decide` is given what the real clients see; its verification compares the voters' logs
 on disk with the library that the Spark job uses. Kubernetes is left out: its part of the observation is a healthy one, and the Secrets with the
@@ -303,7 +303,7 @@ WORDS = {
 
 
 def expected(level: int, upgrade: Upgrade) -> str:
-    """Return why Kafka 3.9.1 refuses a level to a cluster at 21, ``""`` when it takes it: the table in docs/operations.md."""
+    """Return why Kafka 3.9.2 refuses a level to a cluster at 21, ``""`` when it takes it: the table in docs/operations.md."""
     if not 1 <= level <= 21:
         return "range"
     if level < 21 and upgrade is Upgrade.UPGRADE:

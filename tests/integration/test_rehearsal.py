@@ -1,4 +1,4 @@
-"""Rehearsals with a real ZooKeeper and a real Kafka 3.9.1 controller; all traps are in `tests/rehearsal`, which takes minutes."""
+"""Rehearsals with a real ZooKeeper and a real Kafka 3.9.2 controller; all traps are in `tests/rehearsal`, which takes minutes."""
 
 from __future__ import annotations
 
