@@ -20,8 +20,8 @@ from typing_extensions import override
 
 _BLANKS: Final = "".join(map(chr, range(0x21)))
 """``String.trim`` removes every character up to the blank."""
-_COMMA: Final = re.compile(r"[ \t\n\v\f\r]*,[ \t\n\v\f\r]*")
-"""``ConfigDef.COMMA_WITH_WHITESPACE``."""
+_BESIDE_COMMA: Final = " \t\n\v\f\r"
+"""What ``ConfigDef.COMMA_WITH_WHITESPACE`` takes away around a comma."""
 _WHOLE_NUMBER: Final = re.compile(r"([+-]?)0*(\d{1,19})")
 """``Long.parseLong``: decimal digits of any script, no blanks and no underscores."""
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
@@ -83,7 +83,8 @@ def canonical_value(kind: ConfigType, text: str) -> str:
         case ConfigType.DOUBLE:
             return _double(trimmed) or text
         case ConfigType.LIST:
-            return ",".join(_COMMA.split(trimmed))
+            # A regular expression would look at a long run of blanks once for each of them.
+            return ",".join(item.strip(_BESIDE_COMMA) for item in trimmed.split(","))
 
 
 def canonical_values(types: Mapping[str, ConfigType], values: Mapping[str, str | None]) -> dict[str, str | None]:

@@ -55,8 +55,8 @@ CHANGED_DEFAULTS: Final = (
 """Defaults that differ from those of a release between 2.4 and 3.8.
 
 `CHANGED_BEHAVIOUR` says which of them change what a broker on ZooKeeper does. The others do not: ``listeners`` has the
-value that older releases took from ``port``, ``socket.connection.setup.timeout.max.ms`` bounds how long a broker waits for
-an address that does not answer, ``null`` was Kafka's own principal builder, ``ssl.protocol`` names the
+value that older releases took from ``port``, ``socket.connection.setup.timeout.max.ms`` bounds how long a broker
+waits for an address that does not answer, ``null`` was Kafka's own principal builder, ``ssl.protocol`` names the
 newest version of those that are enabled, and the others are of tiered storage, of controllers and of the new consumer
 groups, which are off.
 The protocol and the message format are not here: the migration pins the one, and the other follows it.

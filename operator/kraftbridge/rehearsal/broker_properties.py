@@ -67,7 +67,8 @@ _OF_LOGINS: Final = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.)?sasl\.")
 _OF_TLS: Final = re.compile(r"(?:listener\.name\.[^.]+\.)?ssl\.")
 _DIRECTORY: Final = re.compile(r"(?:^|\.)(?:dirs?|directory|directories)$")
 _STORE: Final = re.compile(r"(?:^|\.)ssl\.(?:keystore|truststore)\.location$")
-_URL: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+]*://")
+_URL: Final = re.compile(r"[a-zA-Z][0-9+]*://")
+"""The end of a URL's scheme, from its last letter on: a search for its beginning takes the square of its length."""
 _OF_ADDRESSES: Final = re.compile(r"(?:^|\.)(?:servers|connect|voters|urls?|address(?:es)?|hosts?|endpoints?)$")
 _ENDPOINT: Final = re.compile(r"([^:/]+)://\[?([^\[\]/,]*?)\]?:(-?\d+)")
 """``org.apache.kafka.common.Endpoint`` as text; a host may be omitted."""

@@ -126,3 +126,11 @@ def test_sameness_is_an_equivalence_and_kafkas_own_spelling_stays(kind, one, oth
     assert canonical_value(kind, shown) == shown
     assert same_value(kind, one, shown)
     assert same_value(kind, one, other) is same_value(kind, other, one) is (shown == canonical_value(kind, other))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("blank", [" ", "\n", "\t"])
+def test_a_long_run_of_blanks_in_a_list_takes_no_square_of_its_length(blank: str) -> None:
+    """A broker may answer a megabyte of them, and every migration's thread would wait."""
+    value = f"one{blank * 1_000_000}two,{blank * 10}three"
+    assert canonical_value(ConfigType.LIST, value) == f"one{blank * 1_000_000}two,three"

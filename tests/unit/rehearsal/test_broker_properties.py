@@ -10,6 +10,7 @@ import pytest
 
 from kraftbridge.exceptions import RehearsalError
 from kraftbridge.metadata.zookeeper.znodes import Znode
+from kraftbridge.rehearsal import broker_properties
 from kraftbridge.rehearsal.broker_properties import (
     _REPLACED_FOLDERS,
     REPLACED,
@@ -234,3 +235,12 @@ def test_a_result_names_the_real_endpoints() -> None:
     given = "IN://kafka-0.example:9092,OUT://[2001:db8::1]:443"
     assert ports.real(ports.endpoints(given)) == given
     assert ports.real("IN://127.0.0.1:1") == "IN://127.0.0.1:1"
+
+
+@pytest.mark.timeout(60)
+def test_a_long_value_is_searched_for_an_address_in_time() -> None:
+    assert not broker_properties._names_address("a.b", "a" * 1_000_000)
+    for value in ("https://host", "see git+ssh2://host", "a1+://x"):
+        assert broker_properties._names_address("a.b", value)
+    for value in ("://host", "1://host", "no address"):
+        assert not broker_properties._names_address("a.b", value)
