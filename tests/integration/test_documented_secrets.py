@@ -12,8 +12,8 @@ import yaml
 from tests.integration.certificates import Authority, Certificate
 from tests.support.kafka_processes import FINAL, KafkaProcesses, kafka_processes, wait_for
 
-from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.exceptions import MigrationError
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.storage.kafka_controllers import ControllerClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]

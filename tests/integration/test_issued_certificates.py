@@ -20,7 +20,7 @@ from tests.support.kafka_processes import MIGRATION, ZOOKEEPER, KafkaProcesses, 
 from tests.support.programs import die_with_parent
 
 from kraftbridge.builders import names
-from kraftbridge.builders.broker_overlays import parse_properties, quorum_voters, render_properties
+from kraftbridge.builders.broker_overlays import quorum_voters, render_properties
 from kraftbridge.builders.controllers import ControllersFacts, controller_settings
 from kraftbridge.constants import ACL_AUTHORIZER, canary_topic
 from kraftbridge.exceptions import MigrationError
@@ -31,6 +31,7 @@ from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.report import Profile, VerificationRequest, VoterAccess
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus, controllers_name
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.pods.credentials import CERTIFICATE, client_properties
 from kraftbridge.pods.credentials import main as init_container

@@ -19,13 +19,7 @@ from tests.support.controller_pod import controller_pod
 from tests.support.kafka_processes import MIGRATION, ZOOKEEPER, KafkaProcesses, kafka_processes, wait_for
 from tests.support.programs import die_with_parent
 
-from kraftbridge.builders.broker_overlays import (
-    BrokerFacts,
-    broker_settings,
-    parse_properties,
-    render_properties,
-    setting_of,
-)
+from kraftbridge.builders.broker_overlays import BrokerFacts, broker_settings, render_properties, setting_of
 from kraftbridge.builders.controllers import ControllersFacts, controller_settings
 from kraftbridge.builders.names import controller_hosts
 from kraftbridge.kafka.client import Security
@@ -33,6 +27,7 @@ from kraftbridge.kafka.wire import Connection, WireError
 from kraftbridge.models.phase import BrokerMode, ControllerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import controllers_name
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.pods.credentials import main as credentials
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]

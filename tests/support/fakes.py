@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from kraftbridge.builders.broker_overlays import parse_properties, setting_of
+from kraftbridge.builders.broker_overlays import setting_of
 from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_ROLE, LABEL_RUN, canary_topic
 from kraftbridge.copies.dry_start import copies_of, described, likely_channels, other_channels
 from kraftbridge.exceptions import ConflictError, ObservationError
@@ -87,6 +87,7 @@ from kraftbridge.models.survey import (
     ZooKeeperAcls,
     ZooKeeperUsers,
 )
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.phases import upgrading
 from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.services.clients import ClusterClients

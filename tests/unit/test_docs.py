@@ -16,7 +16,6 @@ import yaml
 from mkdocs.config import load_config
 from tests.support.observations import open_gate
 
-from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.builders.names import controller_host
 from kraftbridge.copies.dry_start import likely_channels
 from kraftbridge.kafka.client import Security
@@ -29,6 +28,7 @@ from kraftbridge.models.phase import Phase
 from kraftbridge.models.runs import RUNS, RunKind
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import controllers_name
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.pods.credentials import listener_problems
 from kraftbridge.services import metrics
 

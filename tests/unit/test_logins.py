@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.kafka.client import _jaas_option
 from kraftbridge.listener import logins
 from kraftbridge.listener.logins import Logins
+from kraftbridge.outside.properties import parse_properties
 
 AUTHORITY = {name: content.decode() for name, content in logins.new_passwords().items()}
 OWN = logins.of_authority(AUTHORITY, "1a2b3c4d")

@@ -24,12 +24,12 @@ from kraftbridge.constants import (
     FORBID_PEM_FILES,
     STANDARD_AUTHORIZER,
 )
-from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.protocol import BRIDGE
 from kraftbridge.models.protocol import SETTING as PROTOCOL
 from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.outside.properties import without_settings
 from kraftbridge.pods.credentials import AUTHORITIES, KEYSTORE
 
 NOT_SETTINGS = frozenset(
@@ -59,31 +59,9 @@ def setting_of(variable: str, prefix: str) -> str | None:
     return name.replace("___", "\0").replace("__", "\1").replace("_", ".").replace("\0", "-").replace("\1", "_")
 
 
-def parse_properties(text: str) -> dict[str, str]:
-    r"""Return the settings of a properties file as ``java.util.Properties`` reads it.
-
-    Raises
-    ------
-    ObservationError
-        A ``\\u`` without four hexadecimal digits: Java reads no such file (``Properties.loadConvert``).
-    """
-    try:
-        return {str(k): str(v) for k, v in javaproperties.loads(text).items()}
-    except ValueError as error:
-        raise ObservationError("a properties file", f"{error}; Kafka does not start with it. Correct it") from error
-
-
 def render_properties(settings: Mapping[str, str]) -> str:
     """Return a properties file; characters that end a line or a key are escaped."""
     return "".join(javaproperties.join_key_value(k, v) + "\n" for k, v in sorted(settings.items()))
-
-
-def without_settings(text: str, settings: Iterable[str]) -> str:
-    """Return a properties file without some settings; comments and every other line stay as they are."""
-    file = javaproperties.PropertiesFile.loads(text)
-    for key in set(settings) & set(file):
-        del file[key]
-    return str(file.dumps())
 
 
 def with_listener(protocol_map: str | None, listener: str, protocol: str) -> str:

@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import javaproperties
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from kafka.protocol.admin.configs import IncrementalAlterConfigsRequest
 
@@ -27,6 +26,7 @@ from kraftbridge.exceptions import InvalidSpecError
 from kraftbridge.kafka.client import Security, inlined
 from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, WireError, error_name, host_ports
 from kraftbridge.outside import bounds
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.outside.visible import visible_lines
 
 _REQUEST_SECONDS: Final = 15.0
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     failures = []
     try:
-        properties = javaproperties.loads(options.client_config.read_text()) if options.client_config else {}
+        properties = parse_properties(options.client_config.read_text()) if options.client_config else {}
         security = Security.from_properties(inlined(properties, bounds.file))
     except (OSError, ValueError, InvalidSpecError) as error:
         sys.stderr.write(visible_lines(f"{options.client_config}: {error}\n"))

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import javaproperties
-
+from kraftbridge.exceptions import ObservationError
 from kraftbridge.listener.authority import Files, principals
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.pods.credentials import LOGIN, PROPERTIES
 
 CONTROLLERS_PASSWORD: Final = "controllers.password"  # noqa: S105 - a key of a Secret
@@ -122,6 +122,6 @@ def _login(user: str, password: str) -> str:
 def _settings(text: str) -> dict[str, str] | None:
     """Return the settings of a properties file, whatever its comments; None if Kafka could not read it."""
     try:
-        return {str(k): str(v) for k, v in javaproperties.loads(text).items()}
-    except ValueError:
+        return parse_properties(text)
+    except ObservationError:
         return None

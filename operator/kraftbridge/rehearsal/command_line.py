@@ -9,10 +9,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import javaproperties
-
 from kraftbridge.exceptions import MetadataError, RehearsalError
 from kraftbridge.models.rehearsal import RehearsalResult, RehearsalVerdict
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.outside.visible import log_visibly
 from kraftbridge.rehearsal.brokers import AGENT, BrokerOptions, planned
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, rehearse
@@ -141,7 +140,7 @@ def _bytes(text: str) -> int:
 def _settings(options: argparse.Namespace) -> dict[str, str]:
     settings: dict[str, str] = {}
     if options.properties is not None:
-        settings |= javaproperties.loads(options.properties.read_text(encoding="utf-8"))
+        settings |= parse_properties(options.properties.read_text(encoding="utf-8"))
     for text in options.settings:
         key, separator, value = text.partition("=")
         if not separator:
@@ -158,7 +157,7 @@ def _broker_properties(texts: Sequence[str]) -> dict[int | None, dict[str, str]]
         file = text if match is None else match[2]
         if broker in found:
             raise RehearsalError(f"--broker-properties {text}: given twice for the same brokers")
-        found[broker] = javaproperties.loads(Path(file).read_text(encoding="utf-8"))
+        found[broker] = parse_properties(Path(file).read_text(encoding="utf-8"))
     return found
 
 

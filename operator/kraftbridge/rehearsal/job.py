@@ -25,7 +25,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import javaproperties
 from pydantic import TypeAdapter, ValidationError
 
 from kraftbridge.exceptions import MetadataError, RehearsalError
@@ -46,6 +45,7 @@ from kraftbridge.models.rehearsal import (
 )
 from kraftbridge.models.report import digest_of
 from kraftbridge.outside import bounds
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.outside.visible import log_visibly
 from kraftbridge.pods.fence import EXIT_REACHED, NOBODY, connects, reachable, reached_after
 from kraftbridge.rehearsal.brokers import AGENT, BrokerOptions, planned_with, unknown_brokers
@@ -157,10 +157,10 @@ def run(
 def _rehearse(request_directory: Path, work: Path) -> RehearsalResult:
     began = time.monotonic()
     request = _request(request_directory)
-    settings = dict(javaproperties.loads((request_directory / PROPERTIES_KEY).read_text(encoding="utf-8")))
+    settings = parse_properties((request_directory / PROPERTIES_KEY).read_text(encoding="utf-8"))
     if request.listener_path is not None:
         with suppress(FileNotFoundError):
-            settings |= javaproperties.loads(Path(request.listener_path).read_text(encoding="utf-8"))
+            settings |= parse_properties(Path(request.listener_path).read_text(encoding="utf-8"))
     secret = read_encoder_secret(request.password_encoder_secret_path)
     if secret:
         settings["password.encoder.secret"] = secret

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Final, Literal, NoReturn, Protocol
 
 from kraftbridge.builders import names
-from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.constants import CONTROLLER_PORT, LOG_SERVER_PORT
 from kraftbridge.exceptions import ActionError, InvalidSpecError, ObservationError
 from kraftbridge.kafka.client import inlined, resolve, resolve_all
@@ -25,6 +24,7 @@ from kraftbridge.models.phase import Part
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.outside import bounds
 from kraftbridge.outside.endpoints import Judge, anywhere
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.pods import credentials as certificates
 from kraftbridge.services.endpoints import Allowed, Endpoints
 from kraftbridge.storage.broker_records import BrokerRecordClient

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.builders.controllers import CREDENTIALS, LISTENER_SECRET
 from kraftbridge.constants import CONTROLLER_LISTENER
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.dry_start import ListenerOfControllers
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.outside.bounds import pem_blocks
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.pods.credentials import (
     KEYSTORE,
     LISTENER_FOLDER,

@@ -19,7 +19,6 @@ from kraftbridge.builders.broker_overlays import (
     Upgrade,
     environment,
     overlaid_variable,
-    parse_properties,
     setting_of,
 )
 from kraftbridge.builders.template import ContainerEnvironment, container_environment, overrides_of
@@ -31,6 +30,7 @@ from kraftbridge.models.protocol import BRIDGE
 from kraftbridge.models.protocol import SETTING as PROTOCOL
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import UPDATE_STRATEGY, ChangedField, MigrationStatus
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.services import ownership
 from kraftbridge.services.observe.workloads import container_of, environment_of
 from kraftbridge.storage.ports import ReadPort

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import javaproperties
-
-from kraftbridge.exceptions import InvalidSpecError, MetadataError
+from kraftbridge.exceptions import InvalidSpecError, MetadataError, ObservationError
 from kraftbridge.kafka.client import Security, inlined
 from kraftbridge.models.report import VerificationRequest, VoterAccess
 from kraftbridge.outside import bounds
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.pods.credentials import CERTIFICATE_KEYS, LOGIN, client_properties
 
 if TYPE_CHECKING:
@@ -39,11 +38,11 @@ def read_security(path: str | None) -> Security:
     if path is None:
         return Security()
     try:
-        properties = javaproperties.loads(bounds.file(path).decode())
+        properties = parse_properties(bounds.file(path).decode())
         return Security.from_properties(inlined(properties, lambda location: _beside(Path(path), location)))
     except (OSError, ValueError) as error:
         raise ConnectionSettingsError(f"client properties {path} cannot be read: {error}") from error
-    except InvalidSpecError as error:
+    except (InvalidSpecError, ObservationError) as error:
         raise ConnectionSettingsError(f"client properties {path}: {error}") from error
 
 

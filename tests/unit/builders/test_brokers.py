@@ -11,11 +11,11 @@ from tests.support.golden import assert_golden
 from tests.support.observations import CLUSTER_ID, CONTROLLERS, spec_document
 
 from kraftbridge.builders import broker_overlays as brokers
-from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.constants import ACL_AUTHORIZER, ANNOTATION_CONFIGURATION, STANDARD_AUTHORIZER
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.outside.properties import parse_properties
 
 FILE = """# kept as it is
 broker.id=1

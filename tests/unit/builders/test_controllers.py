@@ -11,11 +11,11 @@ from tests.support.golden import assert_golden
 from tests.support.observations import CLUSTER_ID, CONTROLLERS, kept_copy, spec_document
 
 from kraftbridge.builders import controllers as quorum
-from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.constants import ACL_AUTHORIZER, ANNOTATION_CONFIGURATION, STANDARD_AUTHORIZER
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import RestoredLog
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.pods import restore
 from kraftbridge.services.certificates import issued_principals
 

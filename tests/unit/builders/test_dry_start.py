@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kraftbridge.builders.broker_overlays import BrokerFacts, parse_properties
+from kraftbridge.builders.broker_overlays import BrokerFacts
 from kraftbridge.builders.dry_start_pods import (
     API,
     API_FILE,
@@ -32,6 +32,7 @@ from kraftbridge.models.dry_start import CopyKey, ListenerOfControllers
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.outside.properties import parse_properties
 
 FACTS = DryStartFacts("shop", "main", "uid-1", "r1", "operator:1", ("10.0.0.1:2181", "10.96.0.1:443"))
 

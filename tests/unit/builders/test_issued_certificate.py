@@ -12,11 +12,12 @@ from tests.unit.builders.test_brokers import FACTS, FILE, environment_in
 
 from kraftbridge.builders import broker_overlays as brokers
 from kraftbridge.builders import hand_over
-from kraftbridge.builders.broker_overlays import overlay, parse_properties, properties_object, takes_issued_certificate
+from kraftbridge.builders.broker_overlays import overlay, properties_object, takes_issued_certificate
 from kraftbridge.builders.dry_start_pods import overlaid
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.services.observe.workloads import drift_of, foreign_changes
 
 SECRET = "demo-listener-brokers-1a2b3c4d"

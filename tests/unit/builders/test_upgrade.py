@@ -14,7 +14,7 @@ from tests.unit.builders.test_brokers import FACTS, environment_in, migration_sp
 
 from kraftbridge.builders import broker_overlays as brokers
 from kraftbridge.builders import hand_over
-from kraftbridge.builders.broker_overlays import Upgrade, parse_properties
+from kraftbridge.builders.broker_overlays import Upgrade
 from kraftbridge.builders.dry_start_pods import overlaid
 from kraftbridge.copies.templates import Overlaid, without_overlay
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
@@ -22,6 +22,7 @@ from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import BrokerUpgradeStatus, MigrationStatus
 from kraftbridge.outside.json_text import parsed_json
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.phases.draft import Identity
 from kraftbridge.services import original_secrets, original_state
 from kraftbridge.services.observe import workloads

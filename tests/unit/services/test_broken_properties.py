@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.models.spec import MigrationSpec
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.services import clients, listener
 from kraftbridge.services.observe.workloads import migration_flag
 

@@ -13,12 +13,12 @@ from tests.support.observations import spec_document
 from tests.unit.services.conftest import Operator
 
 from kraftbridge.builders import names
-from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.exceptions import ActionRefusedError, InvalidSpecError
 from kraftbridge.kafka.client import Security
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.services import clients, facts
 from kraftbridge.services.observe import observer
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.unit.services.conftest import Operator
 
-from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.survey import BrokerSetting, SettingSource
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.services.observe import observer
 
 ACL = "kafka.security.authorizer.AclAuthorizer"

@@ -24,7 +24,6 @@ from kubernetes.utils.quantity import parse_quantity
 from kraftbridge.builders import broker_overlays as overlays
 from kraftbridge.builders import controllers as quorum
 from kraftbridge.builders import names
-from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.builders.verification import (
     JOB_MEMORY,
     heap_mebibytes,
@@ -57,6 +56,7 @@ from kraftbridge.models.survey import (
     Visibility,
     ZooKeeperUsers,
 )
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.phases.draft import Identity, Migration
 from kraftbridge.pods.credentials import CERTIFICATE_KEYS, listener_problems
 from kraftbridge.services.answers import Answer, Answers, Outcomes

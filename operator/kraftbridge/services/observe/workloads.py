@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from kraftbridge.builders import broker_overlays as overlays
 from kraftbridge.builders.bitnami import writes_to_zookeeper
-from kraftbridge.builders.broker_overlays import parse_properties
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIELD_MANAGER
 from kraftbridge.copies.dry_start import image_digest
@@ -35,6 +34,7 @@ from kraftbridge.models.survey import DOES_NOT_EXIST
 from kraftbridge.models.volumes import mounts_of
 from kraftbridge.models.zookeeper_needs import zookeeper_needs
 from kraftbridge.outside import bounds
+from kraftbridge.outside.properties import parse_properties
 from kraftbridge.phases.draft import Migration
 from kraftbridge.services.answers import Answers
 from kraftbridge.storage.ports import Object as Stored
