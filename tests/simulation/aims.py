@@ -55,6 +55,11 @@ CANNOT: Final[Mapping[str, Mapping[Phase, str]]] = {
     FROZEN: {},
 }
 """Every world, and the phases in which it cannot occur, with the reason."""
+AFTER_AN_UPGRADE: Final = frozenset((world, Phase.PROVISIONING_QUORUM) for world in Secrets)
+"""What occurs besides where brokers were brought to 3.9: their StatefulSets are locked before there is a controller.
+
+Few migrations begin like that, so nobody aims at it.
+"""
 _CHANCE: Final[Mapping[Phase, float]] = {
     Phase.PREFLIGHT: 0.15,
     Phase.PROVISIONING_QUORUM: 0.2,

@@ -143,7 +143,7 @@ def _judge(draft: Draft) -> Wait | None:
     return (
         _note_progress(draft, upgrading.wait_until_known(draft))
         or _record_settings(draft)
-        or _note_progress(draft, _rehearse(draft, blocking=False))
+        or _note_progress(draft, _follow_rehearsal(draft, blocking=False))
         or _prove_channel(draft)
         or _note_passed(draft, sum(finding.accepted for finding in findings))
     )
@@ -177,7 +177,7 @@ def _hold_for_findings(draft: Draft, standing: tuple[FindingStatus, ...], *, cop
         dry_start.repeat_dry_start(draft, draft.registered_broker_ids(), cluster_id, standing)
     requeue_after = SLOW
     if all(finding.code in REHEARSAL_CODES for finding in standing) and not dry_start.awaited(draft):
-        repeated = _record_settings(draft) or _rehearse(draft, blocking=True)
+        repeated = _record_settings(draft) or _follow_rehearsal(draft, blocking=True)
         requeue_after = SLOW if repeated is None else repeated.requeue_after
     first = standing[0]
     message = f"{len(standing)} blocking finding(s); {first.code} on {first.object}: {first.reason}. {first.fix}"
@@ -189,7 +189,7 @@ def _hold_for_findings(draft: Draft, standing: tuple[FindingStatus, ...], *, cop
     return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=requeue_after)
 
 
-def _rehearse(draft: Draft, *, blocking: bool) -> Wait | None:
+def _follow_rehearsal(draft: Draft, *, blocking: bool) -> Wait | None:
     """Rehearse in preflight; where topics have no ids yet, Kafka copies none, and it is done before the takeover.
 
     Parameters
@@ -292,7 +292,7 @@ def run_upgrading_brokers_phase(draft: Draft) -> Outcome:
     return (
         _roll_to_bridge(draft)
         or _rest_before_lift(draft)
-        or _lift_protocol(draft)
+        or _ensure_protocol_lifted(draft)
         or _ends_at(draft, Target.BRIDGE_RELEASE, _ON_BRIDGE)
         or _closed(draft, "before the controllers are created: ", gates.cluster_blockers)
         or _record_controllers(draft)
@@ -315,7 +315,7 @@ def _rest_before_lift(step: StepContext) -> Wait | None:
     )
 
 
-def _lift_protocol(draft: Draft) -> Wait | None:
+def _ensure_protocol_lifted(draft: Draft) -> Wait | None:
     """Return None once every broker runs 3.9's protocol and keeps the ids of its topics, where they have none yet."""
     if not upgrading.lifts_alone(draft.status):
         return None
