@@ -28,6 +28,19 @@ class ObservationError(MigrationError):
         self.reason = reason
 
 
+class PropertiesError(ObservationError, ValueError):
+    """Java could not read a properties file, whoever wrote it.
+
+    Parameters
+    ----------
+    reason
+        What is wrong with it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("a properties file", f"{reason}; Kafka does not start with it. Correct it")
+
+
 class ActionError(MigrationError):
     """An action failed; the next step repeats it."""
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kraftbridge.exceptions import ObservationError
+from kraftbridge.exceptions import PropertiesError
 from kraftbridge.listener.authority import Files, principals
 from kraftbridge.outside.properties import parse_properties
 from kraftbridge.pods.credentials import LOGIN, PROPERTIES
@@ -123,5 +123,5 @@ def _settings(text: str) -> dict[str, str] | None:
     """Return the settings of a properties file, whatever its comments; None if Kafka could not read it."""
     try:
         return parse_properties(text)
-    except ObservationError:
+    except PropertiesError:
         return None

@@ -13,7 +13,7 @@ from typing import Final
 
 import javaproperties
 
-from kraftbridge.exceptions import ObservationError
+from kraftbridge.exceptions import PropertiesError
 
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _BLANKS: Final = " \t\f"
@@ -40,7 +40,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
     Raises
     ------
-    ObservationError
+    PropertiesError
         A ``\u`` without four hexadecimal digits: Java reads no such file (``Properties.loadConvert``).
     """
     return {setting.key: setting.value for setting in _parsed(_logical_lines(text))}
@@ -51,7 +51,7 @@ def without_settings(text: str, settings: Collection[str]) -> str:
 
     Raises
     ------
-    ObservationError
+    PropertiesError
         As `parse_properties`.
     """
     lines = list(_logical_lines(text))
@@ -65,7 +65,7 @@ def _parsed(lines: Iterable[_LogicalLine]) -> list[javaproperties.KeyValue]:
     try:
         return [element for element in javaproperties.parse(text) if isinstance(element, javaproperties.KeyValue)]
     except ValueError as error:
-        raise ObservationError("a properties file", f"{error}; Kafka does not start with it. Correct it") from error
+        raise PropertiesError(str(error)) from error
 
 
 def _logical_lines(text: str) -> Iterator[_LogicalLine]:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kraftbridge.exceptions import MetadataError, RehearsalError
+from kraftbridge.exceptions import MetadataError, PropertiesError, RehearsalError
 from kraftbridge.models.rehearsal import RehearsalResult, RehearsalVerdict
 from kraftbridge.outside.properties import parse_properties
 from kraftbridge.outside.visible import log_visibly
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None, *, not_isolated: str = "the pro
             result = rehearse(options.zookeeper, rehearsal)
             if plan is not None:
                 result = plan.run(result)
-    except (RehearsalError, MetadataError, OSError) as error:
+    except (RehearsalError, MetadataError, PropertiesError, OSError) as error:
         logger.error("%s", error)  # noqa: TRY400 - expected; the message says all
         return EXIT_BAD_INPUT
     _write(result, options)

@@ -27,7 +27,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from kraftbridge.exceptions import MetadataError, RehearsalError
+from kraftbridge.exceptions import MetadataError, PropertiesError, RehearsalError
 from kraftbridge.metadata.entities import read_encoder_secret
 from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader, write_dump
 from kraftbridge.models.rehearsal import (
@@ -146,7 +146,7 @@ def run(
     started = datetime.now(UTC)
     try:
         result = (rehearsal or _rehearse)(request_directory, work)
-    except (MetadataError, RehearsalError, OSError, ValidationError) as error:
+    except (MetadataError, RehearsalError, PropertiesError, OSError, ValidationError) as error:
         result = _without_verdict(str(error), started)
     finally:
         (work / END).touch()

@@ -14,7 +14,7 @@ from typing import Final, Literal, NoReturn, Protocol
 
 from kraftbridge.builders import names
 from kraftbridge.constants import CONTROLLER_PORT, LOG_SERVER_PORT
-from kraftbridge.exceptions import ActionError, InvalidSpecError, ObservationError
+from kraftbridge.exceptions import ActionError, InvalidSpecError, ObservationError, PropertiesError
 from kraftbridge.kafka.client import inlined, resolve, resolve_all
 from kraftbridge.metadata.log.files import LogFiles, RemoteLogFiles
 from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
@@ -406,7 +406,7 @@ def _client_properties(
         return {}
     try:
         settings = parse_properties(data[key])
-    except ObservationError as error:
+    except PropertiesError as error:
         raise InvalidSpecError(f"Secret {namespace}/{secret}, key {key}: {error}") from error
     return inlined(settings, bounds.held(files, f"Secret {namespace}/{secret}"), key)
 

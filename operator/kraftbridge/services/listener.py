@@ -8,7 +8,7 @@ from typing import Final
 
 from kraftbridge.builders.controllers import CREDENTIALS, LISTENER_SECRET
 from kraftbridge.constants import CONTROLLER_LISTENER
-from kraftbridge.exceptions import ObservationError
+from kraftbridge.exceptions import PropertiesError
 from kraftbridge.models.dry_start import ListenerOfControllers
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.outside.bounds import pem_blocks
@@ -45,12 +45,9 @@ def settings_of(spec: MigrationSpec, secret: Mapping[str, str]) -> dict[str, str
     """
     try:
         files = listener_files(secret, spec.controllers.listener.security_protocol, _FILES)
-    except CredentialsError as error:
-        raise CannotBeTriedError(f"the Secret of spec.controllers.listener.secretName: {error}") from error
-    try:
         of_files = parse_properties(files.get(PROPERTIES, ""))
         of_secret = parse_properties(secret.get(PROPERTIES, ""))
-    except ObservationError as error:
+    except (CredentialsError, PropertiesError) as error:
         raise CannotBeTriedError(f"the Secret of spec.controllers.listener.secretName: {error}") from error
     return spec.controllers.config | of_files | of_secret
 

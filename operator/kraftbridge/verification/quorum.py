@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kraftbridge.exceptions import InvalidSpecError, MetadataError, ObservationError
+from kraftbridge.exceptions import InvalidSpecError, MetadataError
 from kraftbridge.kafka.client import Security, inlined
 from kraftbridge.models.report import VerificationRequest, VoterAccess
 from kraftbridge.outside import bounds
@@ -42,7 +42,7 @@ def read_security(path: str | None) -> Security:
         return Security.from_properties(inlined(properties, lambda location: _beside(Path(path), location)))
     except (OSError, ValueError) as error:
         raise ConnectionSettingsError(f"client properties {path} cannot be read: {error}") from error
-    except (InvalidSpecError, ObservationError) as error:
+    except InvalidSpecError as error:
         raise ConnectionSettingsError(f"client properties {path}: {error}") from error
 
 

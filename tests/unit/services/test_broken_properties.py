@@ -3,14 +3,17 @@ r"""A ``\u`` without its four digits: Java reads no such file, and no step of th
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
+from kraftbridge.kafka import __main__ as kafka
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.outside.properties import parse_properties
+from kraftbridge.rehearsal import command_line as rehearsal
 from kraftbridge.services import clients, listener
 from kraftbridge.services.observe.workloads import migration_flag
 
@@ -49,3 +52,21 @@ def test_the_secret_of_the_listener_is_named() -> None:
 
 def test_a_flag_in_a_broken_file_is_not_known() -> None:
     assert migration_flag({"data": {"controller.properties": BROKEN}}) is None
+
+
+def test_by_hand_it_is_told_with_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(BROKEN)
+    asked = ["remove-config", "--config", "a", "--topic", "t", "--brokers", "127.0.0.1:1", "--client-config", str(file)]
+    assert kafka.main(asked) != 0
+    assert f"{file}: a properties file: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--properties", "--broker-properties"])
+def test_a_rehearsal_by_hand_refuses_it(tmp_path: Path, caplog: pytest.LogCaptureFixture, option: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(BROKEN)
+    dump = tmp_path / "dump.jsonl"
+    dump.write_text("")
+    assert rehearsal.main(["--zookeeper", str(dump), "--kafka-home", str(tmp_path), option, str(file)]) != 0
+    assert "a properties file: " in caplog.text

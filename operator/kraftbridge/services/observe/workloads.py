@@ -14,7 +14,7 @@ from kraftbridge.builders.bitnami import writes_to_zookeeper
 from kraftbridge.builders.controllers import KAFKA_CONTAINER
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIELD_MANAGER
 from kraftbridge.copies.dry_start import image_digest
-from kraftbridge.exceptions import ObservationError
+from kraftbridge.exceptions import ObservationError, PropertiesError
 from kraftbridge.models.mounted_files import mounted_object
 from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.observation import (
@@ -298,7 +298,7 @@ def migration_flag(config_map: Object | None) -> bool | None:
         return None
     try:
         settings = parse_properties(text)
-    except ObservationError:
+    except PropertiesError:
         return None
     return settings.get("zookeeper.metadata.migration.enable", "false").strip().lower() == "true"
 
