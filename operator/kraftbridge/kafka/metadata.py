@@ -56,11 +56,6 @@ class Topic(NamedTuple):
     topic_id: str = ""
     """In hexadecimal; ``""`` before `NEWEST`, and of a topic that has none yet (the zero UUID, KIP-516)."""
 
-    @property
-    def has_id(self) -> bool:
-        """Whether the broker knows an id of it."""
-        return bool(self.topic_id)
-
     def allows(self, operation: int) -> bool:
         """Return whether the principal may do an ``AclOperation``."""
         return self.operations != NO_OPERATIONS and bool(self.operations >> operation & 1)

@@ -160,6 +160,12 @@ def with_condition(
     return tuple(new if present.type is kind else present for present in conditions)
 
 
+def holds(conditions: tuple[Condition, ...], kind: ConditionType) -> bool:
+    """Return whether the condition of that type is ``True``."""
+    found = condition(conditions, kind)
+    return found is not None and found.status == "True"
+
+
 def condition(conditions: tuple[Condition, ...], kind: ConditionType) -> Condition | None:
     """Return the condition of that type, if there is one."""
     for known in conditions:

@@ -185,10 +185,8 @@ class Draft(StepContext):
     def update(self, **changes: Any) -> None:
         """Replace fields of the status; a copy of all of it is made only where one differs."""
         now = self.status.__dict__
-        for name, value in changes.items():
-            if value is not now[name] and value != now[name]:
-                self.status = self.status.model_copy(update=changes)
-                return
+        if any(value is not now[name] and value != now[name] for name, value in changes.items()):
+            self.status = self.status.model_copy(update=changes)
 
     def act(self, action: Action) -> None:
         """Add an action to this step, unless it is there already."""
@@ -201,10 +199,8 @@ class Draft(StepContext):
 
     def set_findings(self, code: Code, *made: FindingStatus) -> None:
         """Replace the findings of one code, by nothing if none is given."""
-        known = self.status.findings
-        found = (*made, *[each for each in known if each.code != code])
-        if found != known:
-            self.update(findings=found)
+        others = [each for each in self.status.findings if each.code != code]
+        self.update(findings=(*made, *others))
 
     def set_condition(self, kind: ConditionType, status: Status, reason: Reason, message: str) -> None:
         """Set one condition of the status."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
-from kraftbridge.models.conditions import ConditionType, condition
+from kraftbridge.models.conditions import ConditionType, holds
 from kraftbridge.models.phase import Part, Phase
 from kraftbridge.models.status import MigrationStatus, OperationKind
 from kraftbridge.phases import dry_starting, shared_settings, topic_ids
@@ -60,8 +60,7 @@ def _paths(status: MigrationStatus, _now: datetime) -> bool:
         return False  # a node is away
     if status.canary is not None:
         return False  # the brokers have shown that the controllers reach them
-    ready = condition(status.conditions, ConditionType.QUORUM_READY)
-    return status.phase is not Phase.PROVISIONING_QUORUM or (ready is not None and ready.status == "True")
+    return status.phase is not Phase.PROVISIONING_QUORUM or holds(status.conditions, ConditionType.QUORUM_READY)
 
 
 _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {

@@ -44,10 +44,15 @@ def are_followed(status: MigrationStatus) -> bool:
 
 def to_ask(status: MigrationStatus, sets: Iterable[StatefulSetState | Unobserved]) -> dict[int, str]:
     """Return the process of each broker that serves and has shown nothing yet."""
-    shown = {node.id: node.with_topic_ids for node in status.nodes if node.role == "broker"}
+    shown = _shown(status)
     pods = [pod for item in sets if not isinstance(item, Unobserved) for pod in item.pods if not pod.down]
     processes = {status.broker_ids[pod.name]: pod.process for pod in pods if pod.name in status.broker_ids}
     return {broker: process for broker, process in sorted(processes.items()) if shown.get(broker, "") != process}
+
+
+def _shown(status: MigrationStatus) -> dict[int, str]:
+    """Return the process of each broker that has shown its ids, ``""`` of one that has not."""
+    return {node.id: node.with_topic_ids for node in status.nodes if node.role == "broker"}
 
 
 def track(draft: Draft) -> None:
@@ -66,8 +71,7 @@ def track(draft: Draft) -> None:
         else node
         for node in draft.status.nodes
     )
-    if nodes != draft.status.nodes:
-        draft.update(nodes=nodes)
+    draft.update(nodes=nodes)
 
 
 def wait(step: StepContext, before: str, without: int | None = None) -> Wait | None:
@@ -86,7 +90,7 @@ def wait(step: StepContext, before: str, without: int | None = None) -> Wait | N
     if isinstance(sets, Unobserved):
         return Wait(f"{before}: {sets}")
     pods = {pod.name: pod for _, pod in brokers_of(step)}
-    shown = {node.id: node.with_topic_ids for node in step.status.nodes if node.role == "broker"}
+    shown = _shown(step.status)
     for name, broker in sorted(step.status.broker_ids.items(), key=lambda item: item[1]):
         pod = pods.get(name)
         missing = _missing(pod, name)

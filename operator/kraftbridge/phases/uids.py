@@ -209,8 +209,7 @@ def _record(draft: Draft, *, anew: bool) -> None:
         "claims": _recorded_claims(draft, known, anew=anew),
         "controllers": _recorded_controllers(draft, known, anew=anew),
     }
-    if draft.status.objects is None or any(getattr(known, name) != value for name, value in record.items()):
-        draft.update(objects=known.model_copy(update=record))
+    draft.update(objects=known.model_copy(update=record))
 
 
 def _recorded_claims(step: StepContext, known: RecordedObjects, *, anew: bool) -> dict[str, str]:

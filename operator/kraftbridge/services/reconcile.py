@@ -37,7 +37,7 @@ from kraftbridge.exceptions import (
     TooLargeError,
 )
 from kraftbridge.models import newer
-from kraftbridge.models.conditions import ConditionType, Reason, condition, initial_conditions, with_condition
+from kraftbridge.models.conditions import ConditionType, Reason, holds, initial_conditions, with_condition
 from kraftbridge.models.decision import Decision, Event, EventReason, EventType
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.observation import NOT_NEEDED, ActionOutcome, Observation, Unobserved
@@ -461,10 +461,8 @@ class Reconciler:
         return body
 
     def _note_roll(self, identity: Identity, status: MigrationStatus) -> None:
-        stalled = condition(status.conditions, ConditionType.STALLED)
-        is_stalled = stalled is not None and stalled.status == "True"
         wait = status.waiting.kind if status.waiting is not None else None
-        rolls = needs_place(status.phase, wait, stalled=is_stalled)
+        rolls = needs_place(status.phase, wait, stalled=holds(status.conditions, ConditionType.STALLED))
         self.rolls.note(identity.uid, identity.namespace, needs_place=rolls)
 
     def _name_unknown(self, migration: Object, identity: Identity, memory: Memory) -> None:

@@ -246,10 +246,7 @@ class BrokerClient:
         """
         until = time.monotonic() + CALL_SECONDS
         known = self._known_brokers()
-        with self._each_lock:
-            self._of_each.keep_only(known.values())
-            question = partial(_serves, topic=topic)
-            return {broker: self._ask_kept(broker, address, until, question) for broker, address in known.items()}
+        return self._ask_each(known, until, dict.fromkeys(known, partial(_serves, topic=topic)))
 
     def controller_by_broker(self) -> dict[int, int | Unobserved]:
         """Ask each broker for the controller's id and return the answers.
@@ -286,12 +283,19 @@ class BrokerClient:
             No broker returned the list of brokers.
         """
         known = self._brokers()
+        until = time.monotonic() + CALL_SECONDS
+        return self._ask_each(
+            known, until, dict.fromkeys(known, lambda connection: connection.features(REQUEST_SECONDS))
+        )
+
+    def _ask_each(
+        self, known: Mapping[int, tuple[str, int]], until: float, questions: Mapping[int, Callable[[Connection], T]]
+    ) -> dict[int, T | Unobserved]:
+        """Send brokers their requests on kept connections; those to brokers that are not known any more are closed."""
         with self._each_lock:
             self._of_each.keep_only(known.values())
-            until = time.monotonic() + CALL_SECONDS
             return {
-                broker: self._ask_kept(broker, address, until, lambda connection: connection.features(REQUEST_SECONDS))
-                for broker, address in known.items()
+                broker: self._ask_kept(broker, known[broker], until, question) for broker, question in questions.items()
             }
 
     def _ask_kept(
@@ -419,22 +423,16 @@ class BrokerClient:
             No broker returned the list of brokers.
         """
         until = time.monotonic() + _EVERY_VIEW_SECONDS
-        addresses = self._brokers()
+        known = self._brokers()
         unlisted = {
-            broker: Unobserved(f"broker {broker}", "no broker lists it")
-            for broker in processes
-            if broker not in addresses
+            broker: Unobserved(f"broker {broker}", "no broker lists it") for broker in processes if broker not in known
         }
-        with self._each_lock:
-            self._of_each.keep_only(addresses.values())
-            asked = {
-                broker: self._ask_kept(
-                    broker, addresses[broker], until, partial(_topic_ids, broker=broker, process=process)
-                )
-                for broker, process in processes.items()
-                if broker in addresses
-            }
-        return {**unlisted, **asked}
+        questions = {
+            broker: partial(_topic_ids, broker=broker, process=process)
+            for broker, process in processes.items()
+            if broker in known
+        }
+        return {**unlisted, **self._ask_each(known, until, questions)}
 
     def log_dirs(self) -> dict[int, tuple[LogDir, ...] | Unobserved]:
         """Ask each running broker for its log directories, and return what is wrong in them.
@@ -664,7 +662,7 @@ def _topic_ids(connection: Connection, broker: int, process: str) -> TopicIds:
             if topic.error_code:
                 raise ObservationError(f"topic {topic.name}", error_name(topic.error_code))
             partitions += len(topic.partitions)
-            if not topic.has_id:
+            if not topic.topic_id:
                 without.add(topic.name)
             for partition in topic.partitions:
                 if isinstance(listings, list) and broker in partition.replica_nodes:

@@ -33,15 +33,20 @@ def leg(operator: Operator, request: pytest.FixtureRequest) -> Operator:
         entry["value"] = "2.8"
     if request.param == "by default":
         template["containers"][0]["env"] = [e for e in env if e["name"] != PROTOCOL]
+    restart_brokers(operator, FORMER)
+    spec = operator.kubernetes.objects[KIND, "kafka", "demo"]["spec"]
+    spec["brokers"]["upgrade"] = {"image": IMAGE, "env": {"KAFKA_LOG4J_OPTS": "-Dlog4j=new"}}
+    return operator
+
+
+def restart_brokers(operator: Operator, image: str) -> None:
+    """Let every pod be made anew from the template, which has this image."""
     for pod in pods(operator):
         operator.kubernetes.delete("v1", "Pod", "kafka", pod["metadata"]["name"])
     for _ in range(3):
         operator.clock.advance(30)
         operator.kubernetes.settle()
-    assert {image for image, _, _ in runs(operator)} == {FORMER}
-    spec = operator.kubernetes.objects[KIND, "kafka", "demo"]["spec"]
-    spec["brokers"]["upgrade"] = {"image": IMAGE, "env": {"KAFKA_LOG4J_OPTS": "-Dlog4j=new"}}
-    return operator
+    assert {now for now, _, _ in runs(operator)} == {image}
 
 
 def brokers(operator: Operator) -> dict[str, Any]:
@@ -236,12 +241,7 @@ def old(leg: Operator) -> Operator:
     for entry in template["containers"][0]["env"]:
         if entry["name"] == PROTOCOL:
             entry["value"] = "2.4"
-    for pod in pods(leg):
-        leg.kubernetes.delete("v1", "Pod", "kafka", pod["metadata"]["name"])
-    for _ in range(3):
-        leg.clock.advance(30)
-        leg.kubernetes.settle()
-    assert {image for image, _, _ in runs(leg)} == {OLD}
+    restart_brokers(leg, OLD)
     return leg
 
 

@@ -250,9 +250,7 @@ def _takes_nothing(step: StepContext, pod: PodState) -> bool:
 
 def _is_missed(step: StepContext, pod: PodState) -> bool:
     """Return whether brokers answer, and none of them lists this one."""
-    views = gates.views_of_cluster(step)
-    broker_id = step.status.broker_ids.get(pod.name)
-    return bool(views) and not any(broker_id in view.brokers for view in views)
+    return bool(gates.views_of_cluster(step)) and not serves(step, pod)
 
 
 def _is_absent_from_quorum(step: StepContext, stateful_set: StatefulSetState, pod: PodState) -> bool:

@@ -290,12 +290,9 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
             return [waiting.message]
         if not pod.ready:
             return []  # it can only help
-        return (
-            [waiting.message for waiting in (_other_image(step, besides=pod),) if waiting is not None]
-            or templates.blockers(step, stateful_set)
-            or reaching.blockers(step)
-            or gates.restart_blockers(step)
-        )
+        if (moved := _other_image(step, besides=pod)) is not None:
+            return [moved.message]
+        return templates.blockers(step, stateful_set) or reaching.blockers(step) or gates.restart_blockers(step)
 
     waiting = restarts.follow_replacement(draft, operation, pod, may_stop)
     waiting = waiting or _follow_return(draft, operation, stateful_set, pod)
