@@ -42,7 +42,7 @@ KAFKA_SAYS = "Kafka, in the rehearsal"
 """In a finding that a broker of the rehearsal has made."""
 GIVE_UP = "giveUpFormerImage"
 """Field of ``spec.rollback``."""
-FORMER_RELEASES = (REPOSITORY / "e2e/images/kafka-former/releases").read_text().split()
+FORMER_RELEASES = (REPOSITORY / "e2e/images/kafka-release/releases").read_text().split()
 # Where the operator is killed by --chaos: in every phase in which it does something.
 CHAOS = tuple(c for c in Column if c not in (Column.PREFLIGHT, Column.COPY, Column.ROLLING_BACK))
 

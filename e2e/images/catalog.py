@@ -15,7 +15,7 @@ BASE = "localhost/kraftbridge-base:bookworm"
 KAFKA = "localhost/kraftbridge-kafka:3.9.1"
 CONTROLLERS_RELEASE = "3.9.2"
 """The default of ``spec.controllers.image``."""
-CONTROLLERS = f"localhost/kraftbridge-kafka:{CONTROLLERS_RELEASE}"
+RELEASES = HERE / "kafka-release"
 SPARK = "localhost/kraftbridge-spark:4.0.4"
 
 
@@ -67,16 +67,7 @@ def catalog() -> dict[str, Image]:
             extra_contexts={"libs": lambda: materials.kafka_jars(HERE / "kafka" / "pom.xml")},
             requires=("base",),
         ),
-        Image(
-            name="kafka-controllers",
-            reference=CONTROLLERS,
-            dockerfile=HERE / "kafka-controllers" / "Dockerfile",
-            inputs=(HERE / "kafka-controllers", HERE / "kafka" / "pom.xml"),
-            context=lambda: HERE / "kafka-controllers",
-            arguments={"RELEASE": CONTROLLERS_RELEASE, "KAFKA_IMAGE": KAFKA},
-            extra_contexts={"libs": lambda: materials.kafka_jars(HERE / "kafka" / "pom.xml", CONTROLLERS_RELEASE)},
-            requires=("base", "kafka"),
-        ),
+        _release("kafka-controllers", CONTROLLERS_RELEASE, target="release"),
         Image(
             name="operator",
             reference="localhost/kraftbridge-operator:dev",
@@ -136,21 +127,24 @@ def catalog() -> dict[str, Image]:
 
 def former_images() -> dict[str, Image]:
     """Return the images of former releases of Kafka; each is built only where somebody names it."""
-    folder = HERE / "kafka-former"
-    found = [
-        Image(
-            name=f"kafka-{release}",
-            reference=f"localhost/kraftbridge-kafka:{release}",
-            dockerfile=folder / "Dockerfile",
-            inputs=(folder, HERE / "kafka" / "pom.xml"),
-            context=lambda: folder,
-            arguments={"RELEASE": release, "KAFKA_IMAGE": KAFKA},
-            extra_contexts={"libs": lambda release=release: materials.kafka_jars(HERE / "kafka" / "pom.xml", release)},
-            requires=("base", "kafka"),
-        )
-        for release in (folder / "releases").read_text().split()
-    ]
-    return {image.name: image for image in found}
+    releases = (RELEASES / "releases").read_text().split()
+    return {f"kafka-{release}": _release(f"kafka-{release}", release, target="former") for release in releases}
+
+
+def _release(name: str, release: str, target: str) -> Image:
+    """Return the image of another release of Kafka."""
+    pom = HERE / "kafka" / "pom.xml"
+    return Image(
+        name=name,
+        reference=f"localhost/kraftbridge-kafka:{release}",
+        dockerfile=RELEASES / "Dockerfile",
+        target=target,
+        inputs=(RELEASES, pom),
+        context=lambda: RELEASES,
+        arguments={"RELEASE": release, "KAFKA_IMAGE": KAFKA},
+        extra_contexts={"libs": lambda: materials.kafka_jars(pom, release)},
+        requires=("base", "kafka"),
+    )
 
 
 def vendors_images(vendor: Path) -> dict[str, Image]:
