@@ -12,13 +12,18 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
+def _monotonic() -> float:
+    """Return the clock that all answers age by; looked up at each call, so that tests can move it."""
+    return time.monotonic()
+
+
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
     """An answer, what it was asked for, and when."""
 
     value: T
     asked: object = None
-    read_at: float = field(default_factory=time.monotonic)
+    read_at: float = field(default_factory=_monotonic)
 
     def holds(self, seconds: float, asked: object = None) -> bool:
         """Return whether the answer is younger than ``seconds`` and answers the same question."""

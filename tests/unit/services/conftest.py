@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +29,7 @@ from kraftbridge.constants import KIND
 from kraftbridge.models import newer
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus
-from kraftbridge.services import reconcile
+from kraftbridge.services import answers, reconcile
 from kraftbridge.services.act import actuator, verifications
 from kraftbridge.services.observe import observer
 
@@ -123,10 +125,21 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Operator]:
     for module in (reconcile, actuator, observer, verifications):
         if hasattr(module, "datetime"):
             monkeypatch.setattr(module, "datetime", MovedDatetime)
+    monkeypatch.setattr(answers, "time", SimpleNamespace(monotonic=_monotonic_with(clock)))
     running = new_operator(clock)
     monkeypatch.setattr(observer, "read_controller_metrics", running.kafka.metrics)
     yield running
     running.reconciler.close()
+
+
+def _monotonic_with(clock: Clock) -> Callable[[], float]:
+    """Return a monotonic clock that a test's clock moves, too: an answer ages by the steps, however fast they are."""
+    begun_at = clock.now
+
+    def monotonic() -> float:
+        return time.monotonic() + (clock.now - begun_at).total_seconds()
+
+    return monotonic
 
 
 def new_operator(clock: Clock, *, real_dry_starts: bool = False) -> Operator:
