@@ -21,7 +21,7 @@ class Images:
         """Image that the tag names now: a new pod of a broker runs it."""
         self.before: dict[int, str] = {}
         """What each broker ran right before the first restart."""
-        self._moves = random.random() < _MOVES
+        self.may_move = random.random() < _MOVES
         self._accepted_at = 0.0
 
     @property
@@ -31,7 +31,7 @@ class Images:
 
     def move(self, now: float) -> bool:
         """Let the tag name another image, perhaps; return whether it did."""
-        if self.moved or not self._moves or self.random.random() >= _MOVES_NOW:
+        if self.moved or not self.may_move or self.random.random() >= _MOVES_NOW:
             return False
         self.tag, self._accepted_at = OTHER_IMAGE, now + self.random.uniform(30.0, 600.0)
         return True

@@ -57,7 +57,7 @@ from kraftbridge.phases.preflight import channel, rehearsal
 _record_ways_out = lost_quorum._record_ways_out
 
 
-def _verdict_is_taken_for_granted(*_: Any) -> None:
+def _verdict_is_taken_for_granted(*_: Any, **__: Any) -> None:
     """Open every gate as though its verification had passed."""
 
 
@@ -139,7 +139,7 @@ def _a_guess_is_enough(_step: StepContext) -> str:
     return ""
 
 
-def _any_image_will_do(_step: StepContext) -> None:
+def _any_image_will_do(*_: Any, **__: Any) -> None:
     """Restart the next broker whatever image the last one came back with."""
 
 
@@ -228,7 +228,7 @@ def _no_certificate_ends(_step: StepContext) -> tuple[()]:
     return ()
 
 
-def _every_path_is_open(_step: StepContext, _besides: int | None = None) -> None:
+def _every_path_is_open(*_: Any, **__: Any) -> None:
     """Take brokers over whether the controllers reach them or not, as up to 7476010: only the canary tells."""
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,6 @@ from tests.simulation.leg import REMAINDER
 from tests.simulation.planted import PLANTED
 from tests.simulation.run import (
     FENCED,
-    ISSUED,
     LONE_TOPICS,
     OPEN_CHANNEL,
     REFUSING,
@@ -29,8 +29,14 @@ from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import FORWARD, Part, Phase, Target
 
 RUNS = 150
-ANY = range(200)
-WOKEN_SEEDS = range(24)
+WITHIN = 5000
+"""Runs of the default mix within which each planted bug is found."""
+ANY = range(WITHIN)
+
+
+def seeds_with(world: Callable[[Run], object]) -> Iterator[int]:
+    """Return the seeds whose runs can have a world: to play until it occurs, so that no seed need be named."""
+    return (seed for seed in ANY if world(Run(seed, Coverage())))
 
 
 def test_no_promise_is_broken() -> None:
@@ -131,17 +137,22 @@ def test_settings_that_change_after_preflight_are_read_anew(plant: str, words: s
 @pytest.mark.parametrize("plant", ["", "unfenced"])
 def test_a_process_that_wakes_up_after_another_has_gone_on_changes_nothing(plant: str) -> None:
     """Frozen between publishing and acting: the default mix has it, and finds the old bug."""
-    coverage, broken = Coverage(), []
-    for seed in WOKEN_SEEDS:
-        more, found = play_many(seed, 1, plant, guarded=True)
-        coverage.worlds += more.worlds
-        broken += [words for _, words in found]
-    frozen_in = {phase for world, phase in coverage.worlds if world == "frozen operator"}
-    assert frozen_in >= {"ProvisioningQuorum", "TakingOver", "RollingBrokers"}
-    assert any("a process that woke up does" in words for words in broken) if plant else broken == []
+    missing = {"ProvisioningQuorum", "TakingOver", "RollingBrokers"}
+    woken_act = False
+    for seed in seeds_with(lambda run: run.frozen.chance):
+        coverage, broken = play_many(seed, 1, plant, guarded=True)
+        missing -= {phase for world, phase in coverage.worlds if world == "frozen operator"}
+        woken_act = woken_act or any("a process that woke up does" in words for _, words in broken)
+        assert plant or broken == []
+        if not missing and (woken_act or not plant):
+            return
+    pytest.fail(f"no process froze in {missing}" if missing else "no process that woke up did anything")
 
 
-FENCED_SEEDS = [32 * n + remainder for n in range(10, 20) for remainder in FENCED]
+FENCED_SEEDS = [
+    32 * n + remainder for n in range(10, 22) for remainder in FENCED if (32 * n + remainder) % 6 != REMAINDER
+]
+"""Without the leg from an older release, in which more happens."""
 
 
 @pytest.mark.long
@@ -181,13 +192,25 @@ def test_a_guessed_channel_is_not_enough() -> None:
     assert any("reaches the brokers" in words for words in found)
 
 
-FENCED_SEEDS_OF_THE_MIX = [32 * n + remainder for n in range(100) for remainder in FENCED]
-DEAF_SEEDS = (seed for seed in range(1000) if Run(seed, Coverage()).cluster.kafka.deaf)
-CALM_SEEDS = (seed for seed in range(4000) if Run(seed, Coverage()).faults == Faults())
-"""Without faults, and so without the worlds in which an image is not checked."""
-ENDED_SEEDS = range(ISSUED, 800, 4)
-LEGS = range(REMAINDER, 600, 6)
-LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS]
+def heals(run: Run) -> bool:
+    """Whether the stores may come to differ."""
+    return run.faults.lost_write + run.faults.zookeeper_edited > 0
+
+
+def edits_controllers(run: Run) -> bool:
+    """Whether spec.controllers may change, and no controller is lost otherwise: such a loss excuses the operator."""
+    faults = run.faults
+    return faults.controllers_edited > 0 and faults.controller_crash + faults.controller_evicted == 0
+
+
+def renews(run: Run) -> bool:
+    """Whether the certificate of the controllers' listener may be renewed."""
+    return run.certificates.chance > 0
+
+
+FENCED_SEEDS_OF_THE_MIX = [seed for seed in ANY if seed % 32 in FENCED]
+LEGS = range(REMAINDER, WITHIN, 6)
+LONE_SEEDS = [seed for seed in ANY if seed % 16 in LONE_TOPICS]
 
 
 @pytest.mark.long
@@ -198,29 +221,29 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
         ("careless", "out of sync", ANY),
         ("one-voiced", "out of sync", FENCED_SEEDS_OF_THE_MIX),
         ("forgetful", "the only replica of a topic", LONE_SEEDS),
-        ("unheard", "does not run what spec.controllers says", range(400)),
+        ("unheard", "does not run what spec.controllers says", ANY),
         ("patient", "not at rest", ANY),
-        ("untold", "the controllers reach no broker", DEAF_SEEDS),
+        ("untold", "the controllers reach no broker", seeds_with(lambda run: run.cluster.kafka.deaf)),
         ("hurried", "for the controller, not", ANY),
         ("unrehearsed", "without a fresh rehearsal", ANY),
-        ("brokerless", "without a fresh rehearsal", range(REHEARSED_WITH_TROUBLE, 400, 8)),
+        ("brokerless", "without a fresh rehearsal", range(REHEARSED_WITH_TROUBLE, WITHIN, 8)),
         ("unproven", "before the probe had proven its fence", ANY),
         ("nameless", "volumes of an earlier resource", ANY),
-        ("unkept", "has not been archived", ANY),
+        ("unkept", "has not been archived", seeds_with(heals)),
         ("assuming", "nobody has stopped the controllers", ANY),
-        ("inattentive", "came back with another image", CALM_SEEDS),
+        ("inattentive", "came back with another image", seeds_with(lambda run: run.cluster.images.may_move)),
         ("unasked", "reaches the brokers", OPEN),
-        ("believing", "is not what it was", range(REFUSING, 400, 8)),
-        ("recognizing", "nobody says that it is the same", range(40)),
-        ("unlooking", "no dry start has looked at its present template", range(40)),
-        ("resting", "Ready is True in", range(400)),
-        ("walled", "the controllers do not reach brokers", range(140, 180)),
-        ("merciless", "had to be killed", range(60)),
-        ("amnesic", "not at rest", range(400)),
-        ("ageless", "not at rest", ENDED_SEEDS),
-        ("hasty", "all controllers restart", ENDED_SEEDS),
-        ("crowding", "is stopped while [", range(300, 462)),
-        ("impatient", "while it recovers its logs", range(SLOW_STARTS, 400, 8)),
+        ("believing", "is not what it was", range(REFUSING, WITHIN, 8)),
+        ("recognizing", "nobody says that it is the same", ANY),
+        ("unlooking", "no dry start has looked at its present template", ANY),
+        ("resting", "Ready is True in", ANY),
+        ("walled", "the controllers do not reach brokers", seeds_with(lambda run: run.walls.is_possible)),
+        ("merciless", "had to be killed", ANY),
+        ("amnesic", "not at rest", ANY),
+        ("ageless", "not at rest", seeds_with(renews)),
+        ("hasty", "all controllers restart", seeds_with(renews)),
+        ("crowding", "is stopped while [", seeds_with(edits_controllers)),
+        ("impatient", "while it recovers its logs", range(SLOW_STARTS, WITHIN, 8)),
         ("unpinned", "while another broker runs the former image", LEGS),
         ("relapsing", "starts with the former image after it has run 3.9's protocol", LEGS),
         ("wordless", "nobody has given the former image up", LEGS),
@@ -230,6 +253,19 @@ LONE_SEEDS = [16 * n + remainder for n in range(16) for remainder in LONE_TOPICS
 def test_a_planted_bug_is_found(plant: str, words: str, seeds: Iterable[int]) -> None:
     assert plant in PLANTED
     assert any(words in found for seed in seeds for _, found in play_many(seed, 1, plant, guarded=True)[1])
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_planted_bug_is_called_as_what_it_replaces_is(plant: str) -> None:
+    """Otherwise the call fails, every run breaks, and nothing was looked for."""
+    module, attribute, bug = PLANTED[plant]
+    parameters = inspect.signature(getattr(module, attribute)).parameters.values()
+    by_name = {p.name: None for p in parameters if p.kind is p.KEYWORD_ONLY}
+    given = [None for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    required = [None for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
+    optional = {p.name: None for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty}
+    inspect.signature(bug).bind(*given, **by_name)
+    inspect.signature(bug).bind(*required, **optional, **by_name)
 
 
 def test_results_are_kept_and_not_repeated(
