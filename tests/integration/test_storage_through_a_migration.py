@@ -192,6 +192,7 @@ class Walk:
         self.wait("dual-write: metrics after broker 1 hung", self.metrics, lambda m: m.fenced_brokers == 0)
         self.settled()
         self.note("dual-write: quorum", self.controllers.quorum_state)
+        self.note("dual-write: controller by broker", self.brokers.controller_by_broker)
         self.note(
             "dual-write: metadata.version",
             lambda: self.controllers.validate_metadata_version(21, Upgrade.UPGRADE),
@@ -271,6 +272,13 @@ def test_zookeeper_mode_is_seen_whole(record: Record) -> None:
     assert record["ZooKeeper mode: controller by broker"] == {0: controller, 1: controller}
     assert healthy(record["ZooKeeper mode: cluster"])
     assert record["ZooKeeper mode: cluster"].controller_id == controller
+
+
+def test_brokers_that_know_a_kraft_controller_name_no_broker(record: Record) -> None:
+    """Each answer names another one. In a rollback a broker that still answers like that hangs in its shutdown."""
+    named = record["dual-write: controller by broker"]
+    assert named.keys() == {0, 1}
+    assert all("it names several brokers in turn" in str(answer) for answer in named.values())
 
 
 def test_what_preflight_alone_looks_at(record: Record) -> None:

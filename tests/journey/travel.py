@@ -239,14 +239,12 @@ class Traveller:
 
     def _is_agreed(self) -> bool:
         """Return whether every broker names the same broker as the controller."""
-        named = set()
-        for port in self.processes.broker_ports.values():
-            client = BrokerClient(f"127.0.0.1:{port}", {})
-            try:
-                named.add(client.cluster_state().controller_id)
-            finally:
-                client.close()
-        return len(named) == 1 and named <= set(BROKERS)
+        client = BrokerClient(self.processes.bootstrap_servers, {})
+        try:
+            named = client.controller_by_broker()
+        finally:
+            client.close()
+        return named.keys() == set(BROKERS) and len(set(named.values())) == 1 and set(named.values()) <= set(BROKERS)
 
     def _without(self, name: str) -> Iterator[str]:
         """Yield the partition directories that lack a file."""

@@ -56,6 +56,8 @@ CALL_SECONDS: Final = 5.0
 """Time budget of one observation, over all addresses that it tries."""
 _EVERY_VIEW_SECONDS: Final = 30.0
 """Time budget of an observation that asks every broker for all of its metadata."""
+_ASKED_FOR_CONTROLLER: Final = 16
+"""Requests to one broker: two brokers drawn at random are the same one so often in one of 30,000 looks."""
 VIEWS: Final = 3
 """Number of brokers that one observation asks for all of their metadata. The answers are large."""
 _UNKNOWN_TOPIC: Final = 3
@@ -253,8 +255,9 @@ class BrokerClient:
 
         A broker whose cache still names the KRaft controller hangs in its controlled shutdown.
         In a rollback, therefore, all brokers must name the broker that holds ``/controller``.
-        While a KRaft controller is active, each answer names a random broker (seen in 3.9.1).
-        One agreement may be a coincidence; several in a row are not.
+        While its cache names a KRaft controller, each answer of a broker names a random broker
+        (``ZkMetadataCache.getRandomAliveBroker``; seen in 3.9.1).
+        So each is asked `_ASKED_FOR_CONTROLLER` times, and one that names several brokers is unobserved.
 
         Raises
         ------
@@ -262,12 +265,7 @@ class BrokerClient:
             No broker returned the list of brokers.
         """
         return {
-            broker: self._ask_one(
-                f"broker {broker} at {host}:{port}",
-                host,
-                port,
-                lambda connection: int(connection.metadata(REQUEST_SECONDS).controller_id),
-            )
+            broker: self._ask_one(f"broker {broker} at {host}:{port}", host, port, _named_controller)
             for broker, (host, port) in self._brokers().items()
         }
 
@@ -621,6 +619,14 @@ def _factors(metadata: Metadata) -> dict[str, int]:
 def _described(metadata: Metadata) -> dict[str, bool]:
     """Return whether the configuration of each topic may be described."""
     return {t.name: t.allows(_DESCRIBE_CONFIGS) for t in metadata.topics}
+
+
+def _named_controller(connection: Connection) -> int:
+    """Return the broker that each of several answers names as the controller."""
+    named = {int(connection.metadata(REQUEST_SECONDS).controller_id) for _ in range(_ASKED_FOR_CONTROLLER)}
+    if len(named) > 1:
+        raise WireError("it names several brokers in turn, as one does that knows a KRaft controller")
+    return named.pop()
 
 
 def _view(connection: Connection, broker: int, until: float) -> ClusterState:

@@ -78,7 +78,7 @@ def http_server() -> Iterator[HttpServer]:
 class KafkaNode:
     """A node that answers ApiVersions, and what ``answers`` has by API key.
 
-    An answer is a response class and the fields to fill in, or None to stay silent, or an exception to hang up.
+    An answer is a response class and the fields to fill in, or None to stay silent, or several of them to give in turn.
     """
 
     def __init__(self, answers: dict[int, Any], versions: dict[int, tuple[int, int]], **said: Any) -> None:
@@ -117,12 +117,15 @@ class KafkaNode:
                 request = connection.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL)
                 key, version, correlation = struct.unpack(">hhi", request[:8])
                 self.asked.append(key)
+                answer = self.answers.get(key)
+                if isinstance(answer, list):
+                    answer = answer[self.asked.count(key) % len(answer)]
                 if key == ApiVersionsResponse.API_KEY:
                     response = self._api_versions(version)
-                elif self.answers[key] is None:
+                elif answer is None:
                     continue
                 else:
-                    response_class, fields = self.answers[key]
+                    response_class, fields = answer
                     response = response_class(version=version, **fields)
                 response.with_header(correlation_id=correlation)
                 connection.sendall(response.encode(framed=True, header=True))

@@ -396,6 +396,15 @@ def test_each_broker_says_itself_who_is_controller(make_node: MakeNode) -> None:
     assert f"broker 2 at 127.0.0.1:{gone.port}" in str(seen[2])
 
 
+def test_a_broker_that_names_several_controllers_names_none(make_node: MakeNode) -> None:
+    """One in migration mode that knows a KRaft controller draws a broker for each answer."""
+    node = make_node({})
+    node.answers[METADATA] = [metadata({}, {0: node.port}, controller=each) for each in (1, 1, 1, 1, 1, 1, 1, 2)]
+    seen = client_of(node).controller_by_broker()
+    assert isinstance(seen[0], Unobserved)
+    assert "it names several brokers in turn" in str(seen[0])
+
+
 # ------------------------------------------------------------------------------------------------ controllers
 
 
