@@ -33,6 +33,7 @@ VALUES: dict[str, Any] = {
     "brokers.clientConfigSecret": "kafka-client",
     "brokers.configStyle": "Env",
     "controllers": {"replicas": 3, "resources": RESOURCES},
+    "controllers.image": "apache/kafka:3.9.2",
     "controllers.replicas": 3,
     "controllers.firstNodeId": 4000,
     "controllers.config": {"metadata.log.max.snapshot.interval.ms": "60000"},

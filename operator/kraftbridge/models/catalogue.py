@@ -834,6 +834,12 @@ class Code(StrEnum):
          "what a broker does: {what}"),
         "Nothing to do where that suits you. Otherwise set them in the brokers' configuration (docs/start.md)",
     )
+    PATCH_RELEASE_OUTDATED = (
+        "PatchReleaseOutdated", _WARNING, _PREFLIGHT,
+        "The migration runs it with {version}. Kafka {newest} corrects: {what}",
+        ("Use an image with Kafka {newest}: for brokers in their own template or in spec.brokers.upgrade, for "
+         "controllers in spec.controllers.image"),
+    )
     LISTENER_NAME_TAKEN = (
         "ListenerNameTaken", _BLOCKING, _PREFLIGHT,
         "The broker has a listener {listener}, and the KRaft controllers' listener has the same name",

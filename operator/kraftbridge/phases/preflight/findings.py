@@ -28,7 +28,17 @@ from kraftbridge.models.survey import Survey
 from kraftbridge.phases import upgrading
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.observed import read_sets
-from kraftbridge.phases.preflight import channel, disks, dry_start, dynamic_settings, others, paths, rehearsal, upgrade
+from kraftbridge.phases.preflight import (
+    channel,
+    disks,
+    dry_start,
+    dynamic_settings,
+    others,
+    patch_releases,
+    paths,
+    rehearsal,
+    upgrade,
+)
 from kraftbridge.phases.preflight import kafka as preflight_kafka
 from kraftbridge.phases.preflight import kubernetes as preflight_kubernetes
 
@@ -57,6 +67,7 @@ def findings(draft: Draft) -> tuple[FindingStatus, ...]:
             *_survey(draft),
             *_metadata_version(draft.spec),
             *_images(draft),
+            *patch_releases.findings(draft),
             *channel.findings(draft),
             *dry_start.findings(draft),
             *(() if upgrading.lifts_alone(draft.status) else rehearsal.findings(draft)),
