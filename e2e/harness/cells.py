@@ -96,7 +96,7 @@ def read(directory: Path) -> dict[tuple[Fault, Column], Cell]:
             "said": tuple(value["said"]), "broken": tuple(value["broken"]),
         }  # fmt: skip
         cells.append(Cell(**value))
-    struck = {_run(cell) for cell in cells if cell.column is Column.ROLLING_BACK and cell.fault not in UNFELT}
+    struck = {_run(cell) for cell in cells if cell.column.phase == "RollingBack" and cell.fault not in UNFELT}
     for cell in sorted(cells, key=lambda c: c.run.get("at", "")):
         if cell.fault is not Fault.ROLLBACK or _run(cell) not in struck:
             found[cell.fault, cell.column] = cell

@@ -10,6 +10,7 @@ class Column(StrEnum):
     """The time of a fault: a phase of the migration, or a moment in it."""
 
     PREFLIGHT = "Preflight"
+    UPGRADING_BROKERS = "UpgradingBrokers"
     PROVISIONING_QUORUM = "ProvisioningQuorum"
     TAKING_OVER = "TakingOver"
     COPY = "TakingOver, copy"
@@ -18,6 +19,12 @@ class Column(StrEnum):
     AWAITING_FINALIZATION = "AwaitingFinalization"
     FINALIZING = "Finalizing"
     ROLLING_BACK = "RollingBack"
+    UPGRADE_BACK = "RollingBack, upgrade"
+
+    @property
+    def is_of_upgrade(self) -> bool:
+        """Whether it is only there where the brokers run a former release."""
+        return self in (Column.UPGRADING_BROKERS, Column.UPGRADE_BACK)
 
     @property
     def phase(self) -> str:
@@ -62,6 +69,8 @@ WHAT = {
     Fault.IMAGE_MISSING: "`spec.verification.image` names an image that cannot be pulled, and is corrected after the operator reported it",
     Fault.ROLLBACK: "`spec.target: ZooKeeper` is set in this phase",
 }
+FORMER_RELEASE = "2.8.2"
+"""What the brokers run at first in a run of the upgrade."""
 _NO_QUORUM = "there are no controllers yet"
 _NO_RUN = "no verification runs in it"
 _CONTROLLERS_GO = "the controllers stop in this phase; before that, the cell of DualWrite covers it"
@@ -69,6 +78,10 @@ _ONE_COPY = "it lasts a second; faults of ZooKeeper and brokers are in TakingOve
 _ENDED = "this phase cannot be rolled back"
 _NOT_MIRRORED = "ZooKeeper is what is copied, or nothing reads it"
 _SAME_LEASE = "as in TakingOver and RollingBrokers, where two drivers could stop two brokers"
+_UPGRADE = (Column.UPGRADING_BROKERS, Column.UPGRADE_BACK)
+_IN_UPGRADE = frozenset({Fault.OPERATOR_KILLED, Fault.BROKER_KILLED, Fault.ZOOKEEPER_FROZEN, Fault.ZOOKEEPER_RESTARTED})
+"""What is struck while the brokers are brought to 3.9, and back."""
+_SAME_RESTARTS = "no controllers and no verifications yet; the restarts are those of RollingBrokers"
 _WRITTEN_ANEW = "the restart of each broker rewrites its partitions"
 
 NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
@@ -106,6 +119,13 @@ NOT_SENSIBLE: dict[tuple[Fault, Column], str] = {
     (Fault.ZOOKEEPER_EDITED, Column.TAKING_OVER): _WRITTEN_ANEW,
     (Fault.ZOOKEEPER_EDITED, Column.ROLLING_BROKERS): _WRITTEN_ANEW,
     (Fault.ZOOKEEPER_EDITED, Column.ROLLING_BACK): "the cell of DualWrite covers the same gate",
+    **{
+        (fault, column): _SAME_RESTARTS
+        for fault in Fault
+        for column in _UPGRADE
+        if fault not in {*_IN_UPGRADE, Fault.ROLLBACK}
+    },
+    (Fault.ROLLBACK, Column.UPGRADE_BACK): "it is that phase",
     (Fault.ROLLBACK, Column.PREFLIGHT): "nothing was changed, so there is nothing to roll back; the operator reports it",
     (Fault.ROLLBACK, Column.COPY): "part of TakingOver: the operator waits for its end before it stops the controllers",
     (Fault.ROLLBACK, Column.FINALIZING): _ENDED,
@@ -139,9 +159,22 @@ class Attempt:
     def cells(self) -> Cells:
         """What the walk measures. A rollback during which a fault occurs is not a measurement of the rollback."""
         struck = {(fault, column) for column, faults in self.strikes.items() for fault in faults}
-        if self.back_from is None or set(self.strikes.get(Column.ROLLING_BACK, ())) - UNFELT:
+        on_the_way = {
+            fault for column, faults in self.strikes.items() if column.phase == "RollingBack" for fault in faults
+        }
+        if self.back_from is None or on_the_way - UNFELT:
             return struck
         return struck | {(Fault.ROLLBACK, self.back_from)}
+
+    @property
+    def is_of_upgrade(self) -> bool:
+        """Whether it goes as far as the bridge release, or back from there."""
+        return any(column is not None and column.is_of_upgrade for column in (*self.strikes, self.back_from))
+
+    @property
+    def target(self) -> str:
+        """``spec.target`` of the way there, up to the last step that can be undone."""
+        return "BridgeRelease" if self.is_of_upgrade else "KRaftBrokers"
 
 
 @dataclass(frozen=True)
@@ -150,6 +183,11 @@ class Run:
 
     name: str
     attempts: tuple[Attempt, ...]
+
+    @property
+    def release(self) -> str:
+        """The former release that the brokers run at first, ``""`` where they run the bridge release."""
+        return FORMER_RELEASE if any(attempt.is_of_upgrade for attempt in self.attempts) else ""
 
     @property
     def cells(self) -> Cells:
@@ -167,8 +205,10 @@ BACKS_PER_RUN = 2
 
 def runs(missing: Cells) -> list[Run]:
     """Return runs that cover the missing cells: as many faults in each phase as it has time for, one after the other."""
+    upgrade = {(f, c) for f, c in missing if c.is_of_upgrade}
+    missing = missing - upgrade
     left = {(f, c) for f, c in missing if f is not Fault.ROLLBACK and c is not Column.ROLLING_BACK}
-    planned = []
+    planned = _runs_of_upgrade(upgrade)
     while left:
         strikes: dict[Column, tuple[Fault, ...]] = {}
         for fault in Fault:
@@ -180,6 +220,18 @@ def runs(missing: Cells) -> list[Run]:
         planned.append(Run("+".join(list(names)[:2]), (Attempt(strikes),)))
         left -= planned[-1].cells
     return planned + _runs_back(set(missing))
+
+
+def _runs_of_upgrade(left: Cells) -> list[Run]:
+    """Return a run forward and back with every fault, and one back from half-way."""
+    forward, back = (tuple(f for f in Fault if (f, c) in left and f is not Fault.ROLLBACK) for c in _UPGRADE)
+    planned = []
+    if forward or back:
+        there = Attempt({Column.UPGRADING_BROKERS: forward})
+        planned.append(Run("upgrade", (there, Attempt({Column.UPGRADE_BACK: back}, Column.UPGRADING_BROKERS))))
+    if (Fault.ROLLBACK, Column.UPGRADING_BROKERS) in left:
+        planned.append(Run("upgrade-back", (Attempt(back_from=Column.UPGRADING_BROKERS),)))
+    return planned
 
 
 def _runs_back(left: Cells) -> list[Run]:

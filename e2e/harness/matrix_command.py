@@ -9,9 +9,10 @@ from e2e.harness import cells
 from e2e.harness.demo import Terminal, clean
 from e2e.harness.foreign import ForeignCluster, Style
 from e2e.harness.kube import REPOSITORY, CommandFailedError, Kube, current_kube
+from e2e.harness.kube import run as command
 from e2e.harness.matrix import Attempt, Column, Fault, Run, runs, sensible
 from e2e.harness.migration import Migration
-from e2e.harness.operator_install import OperatorInstall
+from e2e.harness.operator_install import IMAGES, OperatorInstall
 from e2e.harness.row import Row
 from e2e.harness.small_volumes import SmallVolumes
 from e2e.harness.sole_use import sole_use
@@ -24,6 +25,8 @@ MIGRATION = "demo"
 RESULTS = REPOSITORY / "benchmarks/measured/faults"
 ARTIFACTS = REPOSITORY / ".artifacts/matrix"
 NODE_IDS = (3000, 3001, 3002)
+SHORT = {"copy": Column.COPY, "upgrade-back": Column.UPGRADE_BACK}
+"""Names of columns that contain a comma."""
 
 
 def main() -> int:
@@ -49,7 +52,7 @@ def _one(run: Run, kube: Kube, terminal: Terminal, arguments: argparse.Namespace
     if not kube.embedded:
         raise SystemExit("the matrix stops processes of the node: it needs the embedded cluster (no KUBE_CONTEXT)")
     cluster, operator = (
-        ForeignCluster(kube, NAMESPACE, arguments.style),
+        ForeignCluster(kube, NAMESPACE, arguments.style, release=run.release),
         OperatorInstall(kube, NAMESPACE),
     )
     migration, volumes = Migration(kube, NAMESPACE, MIGRATION), _volumes(run, kube)
@@ -57,6 +60,8 @@ def _one(run: Run, kube: Kube, terminal: Terminal, arguments: argparse.Namespace
     artifacts = ARTIFACTS / f"{time.strftime('%H%M%S')}-{run.name}"
     strikes = Strikes(cluster, operator, migration, volumes)
     try:
+        if run.release:
+            terminal.step(f"image of Kafka {run.release}", lambda: command(IMAGES, f"kafka-{run.release}"))
         terminal.step("a clean place", lambda: clean(kube, operator, cluster))
         kube.claim_namespace(NAMESPACE)
         if arguments.runner == "SparkApplication":
@@ -129,7 +134,7 @@ def _parse() -> argparse.Namespace:
         "--run",
         type=_run,
         metavar="FAULT@COLUMN,…[/…]",
-        help="exactly this run, attempts parted by /; the phase may be copy",
+        help="exactly this run, attempts parted by /; the phase may be copy or upgrade-back",
     )
     parser.add_argument("--keep", action="store_true", help="leave the cluster for a look")
     parser.add_argument("--discard", action="store_true", help="do not keep the results")
@@ -143,7 +148,7 @@ def _run(text: str) -> Run:
         strikes: dict[Column, tuple[Fault, ...]] = {}
         back: Column | None = None
         for fault, _, when in pairs:
-            column = Column.COPY if when == "copy" else Column(when)
+            column = SHORT.get(when) or Column(when)
             if fault == Fault.ROLLBACK:
                 back = column
             else:

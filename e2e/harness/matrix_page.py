@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from statistics import median
 
 from e2e.harness.cells import Cell, Outcome
-from e2e.harness.matrix import IN_MAKE_TEST, NOT_SENSIBLE, WHAT, Column, Fault
+from e2e.harness.matrix import FORMER_RELEASE, IN_MAKE_TEST, NOT_SENSIBLE, WHAT, Column, Fault
 
 Known = Mapping[tuple[Fault, Column], Cell]
 
@@ -30,6 +30,8 @@ clients, not against the status of the operator. One run injects one fault in ev
 | · | No result |
 | n/a | The combination is not tested (see below) |
 
+In `UpgradingBrokers`, and on the way back from there (`RollingBack, upgrade`), the brokers run Kafka {release} at first.
+
 Messages are quoted as the operator wrote them when the cells were recorded (up to commit 969b649)..
 """
 
@@ -37,7 +39,7 @@ Messages are quoted as the operator wrote them when the cells were recorded (up 
 def page(known: Known) -> str:
     """Return the page."""
     parts = [
-        HEAD,
+        HEAD.replace("{release}", FORMER_RELEASE),
         "| fault | " + " | ".join(Column) + " |",
         "|---" * (len(Column) + 1) + "|",
         *(_row(fault, known) for fault in Fault),
@@ -128,7 +130,7 @@ def _rollbacks(known: Known) -> list[str]:
             f"| {cell.column} | {cell.seconds:.0f} s | {without} s | {cell.longest_stall_s:.1f} s | {elected} | {cell.run.get('offline_after')} |"
         )
     # Before the takeover ends ZooKeeper's controller is never gone: such rollbacks say nothing about the window.
-    early = (Column.PREFLIGHT, Column.PROVISIONING_QUORUM, Column.TAKING_OVER)
+    early = (Column.PREFLIGHT, Column.UPGRADING_BROKERS, Column.PROVISIONING_QUORUM, Column.TAKING_OVER)
     isolated = [c for c in cells if c.column not in early and str(c.run.get("at", "")) >= ISOLATED_SINCE]
     windows = [c.figures.get("without_controller_s") for c in isolated]
     times = [window for window in windows if window is not None]

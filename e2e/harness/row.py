@@ -134,7 +134,10 @@ class Row:
                 elif (view.phase == "Preflight" and ready and not striker.open("Preflight")) or (
                     view.phase == "RolledBack" and ready and asked == ""
                 ):
-                    wanted = "KRaftBrokers"
+                    wanted = attempt.target
+                elif attempt.target == "BridgeRelease" and view.phase == "UpgradingBrokers" and ready:
+                    if not striker.open(view.phase):
+                        break
                 elif view.phase == "AwaitingFinalization" and view.awaits_user and not striker.open(view.phase):
                     wanted = "KRaft" if attempt.back_from is None else ""
                 elif view.phase == "Completed" and ready:
@@ -186,6 +189,8 @@ class Row:
         match column:
             case Column.TAKING_OVER | Column.ROLLING_BROKERS:
                 return view.brokers.startswith(("1/", "2/"))
+            case Column.UPGRADING_BROKERS:
+                return view.brokers.startswith(("1/", "2/")) or view.condition("Ready")["status"] == "True"
             case Column.AWAITING_FINALIZATION:
                 return view.awaits_user
             case Column.DUAL_WRITE:
@@ -224,7 +229,11 @@ class Row:
         elif visit.struck.named is not None and not visit.named:
             outcome, reason = Outcome.FAILED, "the operator never named it"
         figures = dict(self.figures.get(visit.column, {})) if visit.fault is Fault.ROLLBACK else {}
-        if visit.fault is Fault.ROLLBACK or visit.column in (Column.COPY, Column.ROLLING_BACK, Column.FINALIZING):
+        if (
+            visit.fault is Fault.ROLLBACK
+            or visit.column.phase == "RollingBack"
+            or visit.column in (Column.COPY, Column.FINALIZING)
+        ):
             figures["without_controller_s"] = longest_without_controller_s(seen, (window[0] - 1, end + 3))
         if visit.fault is Fault.OPERATOR_UPGRADED:
             restarted = [

@@ -50,6 +50,15 @@ def test_what_is_done_is_not_planned_again() -> None:
     assert runs(set()) == []
 
 
+def test_cells_of_the_upgrade_run_on_a_former_release_and_end_at_the_bridge_release() -> None:
+    planned = runs(sensible())
+    upgrades = [run for run in planned if run.release]
+    assert {column for run in upgrades for _, column in run.cells} == {c for c in Column if c.is_of_upgrade}
+    assert {attempt.target for run in upgrades for attempt in run.attempts} == {"BridgeRelease"}
+    others = {attempt.target for run in planned for attempt in run.attempts if not run.release}
+    assert others == {"KRaftBrokers"}
+
+
 def test_a_second_broker_stopped_while_one_is_down_is_seen() -> None:
     samples = [
         seen(0),
