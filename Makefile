@@ -323,6 +323,11 @@ bench-fleet: venv ## 100 idle, 100 unreachable and 10 rolling migrations on fake
 	$(SAY) "fleet benchmark"
 	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks fleet $(ARGS)
 
+.PHONY: bench-batches
+bench-batches: venv ## steps of a rolling restart of 60 brokers and 20,000 partitions in batches, and the time to choose one (seconds; ARGS="--most 12")
+	$(SAY) "rolling restarts in batches"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks.batches $(ARGS)
+
 .PHONY: bench-rehearsal
 bench-rehearsal: venv java ## rehearsals of 330, 20,000 and 200,000 partitions: copy, sync, time without a controller, memory (ARGS="--sizes 1000000 --heap 4096")
 	$(SAY) "rehearsals by size: rows and plot in benchmarks/measured/rehearsal"

@@ -22,6 +22,7 @@ from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.rehearsal import (
     BROKERS_FOLDER,
     BROKERS_KEY,
+    PLAN_KEY,
     PROPERTIES_KEY,
     REQUEST_KEY,
     RehearsalRequest,
@@ -73,6 +74,8 @@ class RehearsalFacts:
     """Secrets with which the brokers' pods pull their images."""
     beyond_the_cluster: tuple[str, ...] = ()
     """Addresses that the fence must close where the pod reached them before."""
+    plan: tuple[str, ...] = ()
+    """The rolling restarts that are ahead, which the page shows."""
 
     @property
     def images(self) -> dict[str, list[int]]:
@@ -149,6 +152,7 @@ def config_map(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
     """Return the ConfigMap with request and configuration, to which the result is added."""
     brokers = json.dumps([json.loads(broker.to_json()) for broker in facts.brokers])
     packed = base64.b64encode(gzip.compress(brokers.encode(), mtime=0)).decode()
+    plan = {PLAN_KEY: "\n".join(facts.plan)} if facts.plan else {}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -156,6 +160,7 @@ def config_map(spec: MigrationSpec, facts: RehearsalFacts) -> Object:
         "data": {
             REQUEST_KEY: request(spec, facts).to_json(),
             PROPERTIES_KEY: render_properties(rehearsed_settings(spec, facts.controllers)),
+            **plan,
         },
         "binaryData": {BROKERS_KEY: packed} if facts.brokers else {},
     }

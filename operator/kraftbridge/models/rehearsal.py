@@ -26,6 +26,8 @@ BROKERS_FOLDER: Final = "brokers"
 """Directory of the copy without topics and of its brokers, in that of the rehearsal."""
 BROKERS_KEY: Final = "brokers.json.gz"
 """Key of the `RehearsedSettings` in ``binaryData``, compressed; absent where no broker is rehearsed."""
+PLAN_KEY: Final = "plan.txt"
+"""Key of the plan of the rolling restarts, a sentence in each line; absent while there is none."""
 RESULT_KEY: Final = "result.json"
 """Key of the `RehearsalResult`."""
 PAGE_KEY: Final = "rehearsal.html.gz"
@@ -246,6 +248,8 @@ class RehearsalResult(Said):
     """What the verdict is without these brokers; None where there are none."""
     replaced_settings: dict[str, str] = Field(default_factory=dict)
     """Settings of the real controllers that the rehearsal had to replace, and why; values are not shown."""
+    plan: list[str] = Field(default_factory=list)
+    """The rolling restarts that are ahead, as preflight plans them."""
     kafka_version: str = ""
     release_version: str = ""
     controller_heap_bytes: int = 0

@@ -995,6 +995,58 @@ class ImpactStatus(StatusModel):
     """The last 300 restarts, oldest first."""
 
 
+class PlannedRoll(StatusModel):
+    """One rolling restart of the brokers that is ahead."""
+
+    mode: BrokerMode
+    """Mode to which the brokers restart."""
+    restarts: int
+    """Number of brokers that restart."""
+    steps: int
+    """Number of batches: the brokers of one batch are down together."""
+    largest: int
+    """Number of brokers in the largest batch."""
+    minutes: int
+    """Expected time, in minutes."""
+    limit: str = ""
+    """What keeps the batches from being larger, empty if nothing does."""
+
+    @property
+    def sentence(self) -> str:
+        """Return it as one sentence."""
+        how = f"in {self.steps} steps, up to {self.largest} brokers down together"
+        if self.largest <= 1:
+            how = "one broker at a time"
+        limit = f"; {self.limit}" if self.limit else ""
+        return f"to mode {self.mode}: {self.restarts} restarts, {how}, about {self.minutes} min{limit}"
+
+
+class RollPlanStatus(StatusModel):
+    """The rolling restarts that are ahead, as preflight expects them."""
+
+    rolls: tuple[PlannedRoll, ...] = ()
+    """In their order."""
+    seconds_per_restart: int = 0
+    """Time that the plan allows for a broker to stop, start and catch up, in seconds."""
+    measured: bool = False
+    """Whether that time is the median of measured restarts of this cluster, and no assumption."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Return a sentence for each rolling restart, and one about all of them."""
+        if not self.rolls:
+            return ("No broker restarts on the way to spec.target",)
+        restarts, steps, minutes = (
+            sum(numbers) for numbers in zip(*((r.restarts, r.steps, r.minutes) for r in self.rolls), strict=True)
+        )
+        basis = "as measured" if self.measured else "an assumption until restarts are measured"
+        whole = (
+            f"All: {restarts} restarts in {steps} steps, about {minutes} min, with {self.seconds_per_restart} s "
+            f"for a restart ({basis}); verifications and soak times not included"
+        )
+        return (*(f"Rolling restart {roll.sentence}" for roll in self.rolls), whole)
+
+
 class RollbackStatus(StatusModel):
     """The step of a rollback that returns control of the metadata from the KRaft controllers to a broker."""
 
@@ -1417,6 +1469,7 @@ class MigrationStatus(StatusModel):
     """Number of runs that this migration has launched."""
     rehearsal: RehearsalStatus | None = None
     dry_start: DryStartStatus | None = None
+    roll_plan: RollPlanStatus | None = None
     retired_runs: tuple[RetiredRun, ...] = ()
     """Verifications, rehearsals and dry starts of which something may be left. Their removal is repeated until then."""
     impact: ImpactStatus = ImpactStatus()

@@ -38,6 +38,7 @@ from kraftbridge.phases import (
     reaching,
     rehearsing,
     rests,
+    roll_plan,
     shared_settings,
     topic_ids,
     upgrading,
@@ -103,6 +104,7 @@ def run_preflight_phase(draft: Draft) -> Outcome:
     """Collect the findings and continue without a blocking one. This phase changes nothing."""
     draft.update(cluster_domain=draft.identity.cluster_domain)
     upgrading.take_upgrade(draft)
+    roll_plan.take_plan(draft)
     return (
         certificates.ensure_issued(draft)
         or _note_progress(draft, channel.take_channel(draft))

@@ -37,7 +37,7 @@ PROTOCOL_OPEN = "<the lowest that runs, found in preflight>"
 def plan(kubernetes: KubernetesPort, migration: ReadMigration, redactor: Redactor) -> Iterator[str]:
     """Yield the lines of the diffs: each StatefulSet from its own configuration to migration mode, and on to KRaft.
 
-    The first line names the channel.
+    The first line names the channel, and the next ones the rolling restarts as preflight has planned them.
     The overlays are those of the operator.
     The cluster id is `CLUSTER_ID_OPEN` until the operator has read it from ZooKeeper.
 
@@ -58,6 +58,7 @@ def plan(kubernetes: KubernetesPort, migration: ReadMigration, redactor: Redacto
         status = status.model_copy(update={"broker_upgrade": BrokerUpgradeStatus(needed=True, protocol=PROTOCOL_OPEN)})
     spec = with_channel(migration.spec, status)
     yield f"Channel: {channel_line(migration.spec, status)}"
+    yield from roll_lines(status)
     domain = status.cluster_domain or DEFAULT_CLUSTER_DOMAIN
     identity = Identity(
         migration.namespace, migration.name, metadata["uid"], metadata.get("generation", 0), cluster_domain=domain
@@ -134,6 +135,13 @@ def channel_line(spec: MigrationSpec, status: MigrationStatus) -> str:
     if spec.brokers.config_style is ConfigStyle.AUTO:
         return f"{channel} (not proven: the dry start of preflight decides)"
     return f"{channel} (as spec.brokers says; no dry start has proven it)"
+
+
+def roll_lines(status: MigrationStatus) -> tuple[str, ...]:
+    """Return the rolling restarts that preflight has planned."""
+    if status.roll_plan is None:
+        return ("Rolling restarts: not known until preflight has seen the brokers",)
+    return status.roll_plan.lines
 
 
 def with_overlay(stateful_set: Mapping[str, Any], overlay: Mapping[str, Any]) -> Object:

@@ -34,6 +34,7 @@ from kraftbridge.models.rehearsal import (
     BROKERS_FOLDER,
     BROKERS_KEY,
     PAGE_MARK,
+    PLAN_KEY,
     PROPERTIES_KEY,
     REQUEST_KEY,
     RESULT_MARK,
@@ -46,7 +47,7 @@ from kraftbridge.models.rehearsal import (
 from kraftbridge.models.report import digest_of
 from kraftbridge.outside import bounds
 from kraftbridge.outside.properties import parse_properties
-from kraftbridge.outside.visible import log_visibly
+from kraftbridge.outside.visible import all_visible, log_visibly
 from kraftbridge.pods.fence import EXIT_REACHED, NOBODY, connects, reachable, reached_after
 from kraftbridge.rehearsal.brokers import AGENT, BrokerOptions, planned_with, unknown_brokers
 from kraftbridge.rehearsal.page import render_page
@@ -150,8 +151,16 @@ def run(
         result = _without_verdict(str(error), started)
     finally:
         (work / END).touch()
-    _tell(result)
+    _tell(with_plan(result, request_directory))
     return 0
+
+
+def with_plan(result: RehearsalResult, request_directory: Path) -> RehearsalResult:
+    """Return the result with the plan of the rolling restarts, if one was given."""
+    plan = request_directory / PLAN_KEY
+    if not plan.exists():
+        return result
+    return result.model_copy(update={"plan": all_visible(plan.read_text(encoding="utf-8").splitlines())})
 
 
 def _rehearse(request_directory: Path, work: Path) -> RehearsalResult:

@@ -17,6 +17,7 @@ from kraftbridge.builders.pods import NO_MESH
 from kraftbridge.constants import LABEL_RUN
 from kraftbridge.models.rehearsal import (
     BROKERS_KEY,
+    PLAN_KEY,
     PROPERTIES_KEY,
     REQUEST_KEY,
     RehearsalRequest,
@@ -94,6 +95,13 @@ def test_kafka_runs_in_the_controllers_image_and_waits_to_be_told() -> None:
         "controller": spec().controllers.image,
     }
     assert all(c["command"] == ["sh", "/rehearsal/runner.sh"] for c in containers() if c["image"] != "verifier:1")
+
+
+def test_the_plan_of_the_rolling_restarts_is_beside_the_request() -> None:
+    assert PLAN_KEY not in builder.config_map(spec(), FACTS)["data"]
+    planned = builder.config_map(spec(), replace(FACTS, plan=("one", "two")))["data"]
+    assert planned[PLAN_KEY] == "one\ntwo"
+    assert planned[REQUEST_KEY] == builder.config_map(spec(), FACTS)["data"][REQUEST_KEY]
 
 
 BROKERS = tuple(

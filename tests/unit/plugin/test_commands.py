@@ -331,6 +331,20 @@ def test_plan_and_status_name_the_channel_and_what_proved_it(
     assert "as spec.brokers says; no dry start has proven it" in run("plan").output.splitlines()[0]
 
 
+def test_plan_names_the_rolling_restarts_that_preflight_has_planned(
+    run: Run, migrate: Any, kubernetes: FakeKubernetes
+) -> None:
+    migrate(target="KRaftBrokers", brokers={"statefulSets": [{"name": "kafka"}], "bootstrapServers": "kafka:9092"})
+    assert "Rolling restarts: not known until preflight" in run("plan").output.splitlines()[1]
+    roll = {"mode": "KRaft", "restarts": 60, "steps": 15, "largest": 5, "minutes": 26, "limit": "why"}
+    planned = {"rolls": [roll], "secondsPerRestart": 60}
+    kubernetes.objects["KafkaMigration", "kafka", "demo"]["status"] = {"rollPlan": planned}
+    lines = run("plan").output.splitlines()
+    words = "60 restarts, in 15 steps, up to 5 brokers down together, about 26 min; why"
+    assert lines[1] == f"Rolling restart to mode KRaft: {words}"
+    assert lines[2].startswith("All: 60 restarts in 15 steps, about 26 min")
+
+
 def test_plan_is_what_the_operator_applies(run: Run, migrate: Any, kubernetes: FakeKubernetes) -> None:
     migrate(
         target="KRaftBrokers", brokers={"statefulSets": [{"name": "nowhere"}], "bootstrapServers": "kafka-0.kafka:9092"}

@@ -18,6 +18,7 @@ from kraftbridge.metadata.zookeeper.znodes import Znode
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.rehearsal import (
     PAGE_MARK,
+    PLAN_KEY,
     PROPERTIES_KEY,
     REQUEST_KEY,
     RESULT_MARK,
@@ -32,6 +33,7 @@ from kraftbridge.models.rehearsal import (
 from kraftbridge.models.report import Difference, DifferenceState, ZooKeeperAccess
 from kraftbridge.outside import bounds
 from kraftbridge.rehearsal import job
+from kraftbridge.rehearsal.page import render_page
 from kraftbridge.rehearsal.rehearse import RehearsalOptions, _batch_size
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
@@ -180,6 +182,16 @@ def test_brokers_that_cannot_be_started_are_unknown_and_the_controllers_part_sta
     assert (found.of_controllers.verdict, found.of_controllers.reason) == (RehearsalVerdict.WORKS, "as it is")
     stuck = job.with_brokers(result(ending=Ending.STICKS), packed, options, time.monotonic() + 60, agent)
     assert stuck.verdict is RehearsalVerdict.WORKS if has_agent else stuck.brokers, "no copy, so nothing to start on"
+
+
+def test_the_page_shows_the_plan_of_the_rolling_restarts_that_came_with_the_request(tmp_path: Path) -> None:
+    assert job.with_plan(result(), tmp_path) == result()
+    (tmp_path / PLAN_KEY).write_text("Rolling restart to mode KRaft: <3> restarts\nAll: 3 restarts", encoding="utf-8")
+    planned = job.with_plan(result(), tmp_path)
+    assert planned.plan == ["Rolling restart to mode KRaft: <3> restarts", "All: 3 restarts"]
+    page = render_page(planned)
+    assert "<li>Rolling restart to mode KRaft: &lt;3&gt; restarts</li>" in page
+    assert "rolling restarts that are ahead" not in render_page(result())
 
 
 def test_a_small_result_has_its_page() -> None:

@@ -118,6 +118,7 @@ def _facts(facts: Facts, settings: Settings, step: Step, run_id: str) -> builder
         verifier_image=step.spec.verification.image or settings.verifier_image,
         controllers=facts.controllers(step.migration),
         beyond_the_cluster=settings.beyond_the_cluster,
+        plan=() if step.status.roll_plan is None else step.status.roll_plan.lines,
     )
 
 

@@ -1,0 +1,95 @@
+"""The plan of the rolling restarts: how many brokers are down together, in how many steps, for how long. Pure.
+
+Preflight records it before anything starts. A rehearsal's page and ``kubectl kraftbridge plan`` show the same lines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+from typing import Final
+
+from kraftbridge.models.assignments import Assignments
+from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, Phase
+from kraftbridge.models.spec import StrategySpec
+from kraftbridge.models.status import PlannedRoll, RollPlanStatus
+from kraftbridge.phases import observed, upgrading
+from kraftbridge.phases.draft import Draft, StepContext
+from kraftbridge.phases.nodes import batches
+
+ASSUMED_SECONDS: Final = 60
+"""Time for a broker to stop, start and catch up, until restarts of this cluster were measured."""
+HAND_OVER_SECONDS: Final = 10
+"""Time until a broker of a batch has handed over its leaders, so that the next one is stopped."""
+
+
+def take_plan(draft: Draft) -> None:
+    """Record the rolling restarts on the way to the target; what was recorded stays while the brokers are not known."""
+    broker_ids = draft.registered_broker_ids() or draft.status.broker_ids
+    if not broker_ids:
+        return
+    plan = plan_of(draft, sorted(broker_ids.values()))
+    if plan != draft.status.roll_plan:
+        draft.update(roll_plan=plan)
+
+
+def plan_of(step: StepContext, broker_ids: Sequence[int]) -> RollPlanStatus:
+    """Return the plan of the rolling restarts of these brokers."""
+    measured = _measured_seconds(step)
+    seconds = ASSUMED_SECONDS if measured is None else measured
+    rolls = tuple(_planned(step, phase, broker_ids, seconds) for phase in _phases_ahead(step))
+    return RollPlanStatus(rolls=rolls, seconds_per_restart=seconds, measured=measured is not None)
+
+
+def _phases_ahead(step: StepContext) -> list[Phase]:
+    """Return the phases on the way to the target that restart every broker."""
+    last = LAST_PHASE[step.spec.target]
+    if last not in FORWARD:
+        return []
+    ahead = [phase for phase in FORWARD[: FORWARD.index(last) + 1] if phase.row.restarts_nodes and phase.reversible]
+    # The last phase restarts controllers alone, and there is no way back from it.
+    return [p for p in ahead if p is not Phase.UPGRADING_BROKERS or upgrading.is_needed(step.status)]
+
+
+def _planned(step: StepContext, phase: Phase, broker_ids: Sequence[int], seconds: int) -> PlannedRoll:
+    mode = phase.row.brokers or BrokerMode.ZOOKEEPER
+    znode = observed.controller_znode(step) if mode is not BrokerMode.KRAFT else None
+    holder = None if znode is None else znode.broker_id
+    order = sorted(broker_ids, key=lambda broker: (broker == holder, broker))
+    most = 1
+    steps = batches.planned(order, Assignments(()), most, holder, copies=phase is Phase.TAKING_OVER)
+    hold = hold_seconds(step.spec.strategy, phase)
+    total = sum(seconds + HAND_OVER_SECONDS * (len(batch.brokers) - 1) + hold for batch in steps)
+    return PlannedRoll(
+        mode=mode,
+        restarts=len(order),
+        steps=len(steps),
+        largest=max(len(batch.brokers) for batch in steps),
+        minutes=-(-total // 60),
+        limit=_limit(steps) if most > 1 else "",
+    )
+
+
+def hold_seconds(strategy: StrategySpec, phase: Phase) -> int:
+    """Return the pause after a restart in a phase, while JVMs cache the broker's old address."""
+    if phase in (Phase.UPGRADING_BROKERS, Phase.TAKING_OVER):
+        return strategy.address_cache_seconds
+    return min(strategy.address_cache_seconds, strategy.short_address_cache_seconds)
+
+
+def _limit(steps: Sequence[batches.Batch]) -> str:
+    """Return what limits most batches, apart from those brokers that go alone in any case."""
+    limits = Counter(batch.limit for batch in steps if batch.limit and "goes alone" not in batch.limit)
+    return limits.most_common(1)[0][0] if limits else ""
+
+
+def _measured_seconds(step: StepContext) -> int | None:
+    """Return the median of the brokers' restarts that were measured, None if there are none."""
+    brokers = set(step.status.broker_ids.values())
+    taken = [
+        (record.finished_at - record.began_at).total_seconds()
+        for record in step.status.impact.restarts
+        if record.node_id in brokers
+    ]
+    return round(median(taken)) if taken else None
