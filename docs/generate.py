@@ -94,6 +94,8 @@ def _default(field: Schema) -> str:
 
 
 def _type(field: Schema) -> str:
+    if "x-kubernetes-int-or-string" in field:
+        return "integer or percentage"
     if "enum" in field:
         return " \\| ".join(f"`{value}`" for value in field["enum"])
     if field["type"] == "array":

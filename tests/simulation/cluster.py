@@ -10,6 +10,8 @@ from functools import cache
 from random import Random
 from typing import Any, TypeVar
 
+from tests.simulation.batches import SETS as LARGE_SETS
+from tests.simulation.batches import Layout
 from tests.simulation.becoming import Becoming
 from tests.simulation.certificates import EXPIRED, Certificates
 from tests.simulation.channels import OpenChannel
@@ -182,7 +184,7 @@ class Workload:
     @property
     def of_brokers(self) -> bool:
         """Whether it is the user's."""
-        return self.nodes[0] in BROKERS
+        return self.nodes[0] not in CONTROLLERS
 
     @property
     def revision(self) -> str:
@@ -240,8 +242,9 @@ _RunAction = LaunchRun | FenceRun | ReleaseRun | CollectRun | RemoveRun
 class Cluster:
     """Everything outside the operator."""
 
-    def __init__(self, random: Random, identity: Identity, sets: int = 1) -> None:  # noqa: PLR0915 - one line per fact
+    def __init__(self, random: Random, identity: Identity, sets: int = 1, layout: Layout | None = None) -> None:  # noqa: PLR0915 - one line per fact
         self.random, self.identity = random, identity
+        self.layout = layout or Layout(0, troubled=False, on=False)
         self.rehearsal_random = Random(identity.uid)
         self.rehearsed_brokers_random = Random(f"{identity.uid} brokers")
         """Of its own: the other draws of a seed stay what they were."""
@@ -266,13 +269,14 @@ class Cluster:
         self.redundancy_kept_for = timedelta(seconds=10)
         self.time = Timeline()
         self.dry_starts = DryStarts(Random(f"dry starts of {identity.uid}"), self.time)
-        self.kafka = Kafka(self.time, random)
+        self.kafka = Kafka(self.time, random, self.layout.nodes)
         self.templates = Templates(0)
-        self.leg = Leg(int(identity.uid.partition("-")[0], 16))
+        self.leg = Leg(int(identity.uid.partition("-")[0], 16), self.layout.nodes)
         self.uids = Uids(0)
-        self.broker_sets = [Workload(name, nodes, owners=self.templates) for name, nodes in BROKER_SETS[:sets]]
+        own_sets = LARGE_SETS if self.layout.on else BROKER_SETS
+        self.broker_sets = [Workload(name, nodes, owners=self.templates) for name, nodes in own_sets[:sets]]
         if sets == 1:
-            self.broker_sets[0].nodes = BROKERS
+            self.broker_sets[0].nodes = self.kafka.nodes
         self._broker_znodes = {i: BrokerZnode(i, (f"{w.name}-{i}.kafka",)) for w in self.broker_sets for i in w.nodes}
         self.controllers: Workload | None = None
         self.format_allowed: bool | None = None
@@ -306,9 +310,9 @@ class Cluster:
         for workload in self.broker_sets:
             for node in workload.nodes:
                 self._new_pod(workload, node, at_once=True)
-        self.kafka.in_sync = set(BROKERS)
-        self.kafka.zk_controller = self.random.choice(BROKERS)
-        self.kafka.views = dict.fromkeys(BROKERS, self.kafka.zk_controller)
+        self.kafka.in_sync = set(self.kafka.nodes)
+        self.kafka.zk_controller = self.random.choice(self.kafka.nodes)
+        self.kafka.views = dict.fromkeys(self.kafka.nodes, self.kafka.zk_controller)
         self.leg.begin(self.kafka)
         self.time.after(2.0, self._rolling_update)
 
@@ -398,13 +402,22 @@ class Cluster:
             self.time.after(self.random.uniform(0.2, 1.5), lambda: self._new_pod(workload, node))
 
         quick = self.random.uniform(0.2, 3.0)
-        self.time.after(self.endings.seconds(quick) if workload.of_brokers else quick, gone)
+        seconds = self.endings.seconds(quick) if workload.of_brokers else quick
+        if workload.of_brokers and not self.endings.is_deaf:
+            self.time.after(quick / 2, lambda: self._hand_over(workload, pod))
+        self.time.after(seconds, gone)
+
+    def _hand_over(self, workload: Workload, pod: Pod) -> None:
+        """Let a broker that shuts down give its leaderships to others (``KafkaServer.controlledShutdown``)."""
+        if workload.pods.get(pod.node) is pod:
+            self.kafka.leaving.add(pod.node)
 
     def crash(self, workload: Workload, node: int) -> None:
         """Let a container die; the kubelet starts it again in the same pod."""
         pod = workload.pods.get(node)
         if pod is None or pod.deleting or pod.ready_since is None:
             return
+        self.layout.struck[node] = self.time.now
         self._stop(workload, pod)
         self.time.after(self.random.uniform(1.0, 12.0), lambda: self._start(workload, pod))
 
@@ -498,7 +511,7 @@ class Cluster:
                 self.tree_kept = False  # the next attempt has a volume of its own
                 self._stop_controllers(volumes=volumes)
             case RestartPod(_, uid, node_id):
-                workload = self.set_of(node_id) if node_id in BROKERS else self.controllers
+                workload = self.set_of(node_id) if node_id not in CONTROLLERS else self.controllers
                 pod = workload.pods.get(node_id) if workload is not None else None
                 if workload is not None and pod is not None and pod.uid == uid:
                     self.delete_pod(workload, node_id)
@@ -781,6 +794,9 @@ class Cluster:
             metrics=self._metrics() if Part.METRICS in wanted else {},
             cluster=look(Part.CLUSTER, self._cluster_state),
             cluster_by_broker=look(Part.CLUSTER_BY_BROKER, self._cluster_by_broker),
+            assignments=self.layout.assignments(self.kafka, at)
+            if self.layout.on and Part.ASSIGNMENTS in wanted
+            else NOT_NEEDED,
             redundancy=look(Part.REDUNDANCY, lambda: self._redundancy(at)),
             run=self._run(status) if Part.RUN in wanted else None,
             runner_available=look(Part.RUNNER_AVAILABLE, lambda: True),
@@ -789,7 +805,7 @@ class Cluster:
             registered_controllers=look(Part.REGISTERED_CONTROLLERS, self._registered_controllers),
             admission_policy=look(Part.ADMISSION_POLICY, lambda: True),
             features=self._features() if wanted & {Part.CONTROLLER_FEATURES, Part.NODE_FEATURES} else NOT_NEEDED,
-            survey=look(Part.SURVEY, lambda: self.leg.survey(self.settings.survey())),
+            survey=look(Part.SURVEY, lambda: self.leg.survey(self.settings.survey(self.kafka.nodes))),
             dry_start=look(Part.DRY_START, lambda: self._dry_start(status, at)),
             runs_left=look(
                 Part.RUNS_LEFT, lambda: frozenset(r.run_id for r in status.retired_runs if self._is_left(r))
@@ -806,7 +822,8 @@ class Cluster:
             server_time=look(Part.SERVER_TIME, lambda: self.moment(self.time.now)),
             topic_ids=look(Part.TOPIC_IDS, lambda: self._topic_ids(status)),
             paths=look(
-                Part.PATHS, lambda: self.walls.seen(frozenset(i for i, p in self.kafka.brokers.items() if p.up))
+                Part.PATHS,
+                lambda: self.walls.seen(self.kafka.nodes, frozenset(i for i, p in self.kafka.brokers.items() if p.up)),
             ),
             archive=self.archives.get(status.healing.archive)
             if Part.ARCHIVE in wanted and status.healing is not None
@@ -884,7 +901,7 @@ class Cluster:
     def _copies_of_now(self, status: MigrationStatus) -> DryStartReport:
         """Return what copies of the pods as they are now would show."""
         sets = [s for s in map(self._broker_set, self.broker_sets) if isinstance(s, StatefulSetState)]
-        fine = dry_start_of(sets, self.settings.brokers()).report
+        fine = dry_start_of(sets, self.settings.brokers(self.kafka.nodes)).report
         assert fine is not None
         fine = replace(fine, fingerprint=self._fingerprint_of_settings())
         fine = self.leg.found(status, fine, self.images.tag)
@@ -1032,7 +1049,7 @@ class Cluster:
         offset = kafka.offset_in_zookeeper()
         is_cut, is_older = kafka.lost == Lost.CUT, kafka.lost == Lost.OLDER
         if is_cut:
-            controller = ControllerZnode(BROKERS[0], -1, ephemeral=True)
+            controller = ControllerZnode(self.kafka.nodes[0], -1, ephemeral=True)
         if is_older:
             offset = kafka.older_offset
         return ZooKeeperState(
@@ -1116,13 +1133,20 @@ class Cluster:
 
     def _served_by(self, node: int) -> ClusterState:
         kafka = self.kafka
+        if self.layout.on:
+            return self._served_of_layout(*kafka.metadata_of(node))
         return _served(*kafka.metadata_of(node), kafka.zk_controller or -1)
 
     def _topic_ids(self, status: MigrationStatus) -> dict[int, TopicIds | Unobserved]:
         ids = self.leg.ids
         assert ids is not None, "only an older release has topics without ids"
         asked = topic_ids.to_ask(status, tuple(self._broker_set(w) for w in self.broker_sets))
-        return ids.told(asked, self._served_by(BROKERS[0]).partitions)
+        return ids.told(asked, self._served_by(self.kafka.nodes[0]).partitions)
+
+    def _served_of_layout(self, up: frozenset[int], in_sync: frozenset[int]) -> ClusterState:
+        lagging, waiting, offline = self.layout.lacking(in_sync, self.time.now)
+        names = tuple(f"t-{number}" for number in range(waiting))
+        return ClusterState(up, self.kafka.zk_controller or -1, 300, names, waiting, names[:offline], offline, lagging)
 
     def _canaries(self) -> dict[int, bool | Unobserved]:
         return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.simulation.kafka import BROKERS
+from tests.simulation.kafka import CONTROLLERS
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import Action, RestartPod
@@ -61,7 +61,7 @@ class Endings:
 
     def gone(self, uid: str, node: int) -> None:
         """Note that a pod is gone."""
-        if self.is_deaf and node in BROKERS and uid in self._restarted:
+        if self.is_deaf and node not in CONTROLLERS and uid in self._restarted:
             self._killed[uid] = node
 
     def note_decision(self, status: MigrationStatus) -> None:
@@ -90,7 +90,7 @@ class Endings:
 
     def trouble_of(self, run: Run, action: Action) -> str:
         """Return which promise an action breaks: after the first broker that was killed, no other one that serves restarts."""
-        if not isinstance(action, RestartPod) or action.node_id not in BROKERS or self._accepted:
+        if not isinstance(action, RestartPod) or action.node_id in CONTROLLERS or self._accepted:
             return ""
         others = set(self._killed.values()) - {action.node_id}
         if not others or run.status.phase is Phase.ROLLING_BACK or not run.cluster.kafka.brokers[action.node_id].up:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.simulation.kafka import BROKERS
+from tests.simulation.kafka import CONTROLLERS
 
 from kraftbridge.models.decision import (
     Action,
@@ -137,7 +137,7 @@ def _stateful_set_of(run: Run, action: Action) -> str:
     match action:
         case LockStatefulSet(name) | ConfigureBrokers(name) | RestoreStatefulSet(name) | ReleaseStatefulSet(name):
             return name
-        case RestartPod(_, _, node) if node in BROKERS:
+        case RestartPod(_, _, node) if node not in CONTROLLERS:
             return run.cluster.set_of(node).name
         case RestartPod() | StopControllers():
             return f"{run.identity.name}-kraft"

@@ -65,7 +65,9 @@ class Kafka:
 
     time: Timeline
     random: Random
-    brokers: dict[int, Process] = field(default_factory=lambda: {i: Process(i) for i in BROKERS})
+    nodes: tuple[int, ...] = BROKERS
+    """Ids of the brokers."""
+    brokers: dict[int, Process] = field(default_factory=dict)
     controllers: dict[int, Process] = field(default_factory=lambda: {i: Process(i) for i in CONTROLLERS})
     in_sync: set[int] = field(default_factory=set)
     registered: dict[int, BrokerMode] = field(default_factory=dict)
@@ -108,6 +110,8 @@ class Kafka:
     """Grows with each ``/migration`` that is created."""
     edited: bool = False
     """Somebody edited ZooKeeper behind Kafka's back: the stores differ until the next full write."""
+    leaving: set[int] = field(default_factory=set)
+    """Brokers that shut down and have handed over what they led."""
     lost_write: bool = False
     """A dual-write was dropped, although the log says "Will retry" (measured): ZooKeeper has a partition's old state."""
     stuck_chance: float = 0.0
@@ -125,6 +129,9 @@ class Kafka:
     """Is told of each controller that brokers on ZooKeeper elect."""
     came_up: Callable[[int], object] = lambda _: None
     """Is told of each broker's process that starts."""
+
+    def __post_init__(self) -> None:
+        self.brokers = {i: Process(i) for i in self.nodes}
 
     # ------------------------------------------------------------------------------------------ processes
 
@@ -150,6 +157,7 @@ class Kafka:
             return
         process.up, process.down_since = False, self.time.now
         process.life += 1
+        self.leaving.discard(node)
         self.heartbeats_lost.pop(node, None)
         self.in_sync.discard(node)
         if self.zk_controller == node:
@@ -329,7 +337,7 @@ class Kafka:
 
     def under_replicated(self) -> bool:
         """Whether any ISR lacks a replica (every partition has one on each broker)."""
-        return len(self.in_sync) < len(BROKERS)
+        return len(self.in_sync) < len(self.nodes)
 
     # ------------------------------------------------------------------------------------------- by itself
 
@@ -346,7 +354,7 @@ class Kafka:
         self._tell_of_canary()
 
     def _tell_of_canary(self) -> None:
-        for node in BROKERS:
+        for node in self.nodes:
             self.time.after(self.random.uniform(0.1, 2.0), lambda node=node: self._hear_of_canary(node))  # type: ignore[misc]
 
     def _hear_of_canary(self, node: int) -> None:
@@ -409,7 +417,7 @@ class Kafka:
             return
         self.zk_controller = self.random.choice(able)
         self.elected()
-        for node in BROKERS:
+        for node in self.nodes:
             self.time.after(self.random.uniform(0.05, 3.0), lambda node=node: self._learn_controller(node))  # type: ignore[misc]
 
     def _learn_controller(self, node: int) -> None:
@@ -472,7 +480,7 @@ class Kafka:
                 pass
         self._copy_soon()
         if self.claim_epoch >= 0:
-            for node in BROKERS:
+            for node in self.nodes:
                 self.time.after(self.random.uniform(0.05, 2.0), lambda node=node: self._learn_controller(node))  # type: ignore[misc]
 
     def _sync(self, epoch: int) -> None:
@@ -511,7 +519,7 @@ class Kafka:
             and self.active is not None
             and not self.copying
             and not self.lost
-            and all(self.registered.get(i) is BrokerMode.MIGRATION and self.brokers[i].up for i in BROKERS)
+            and all(self.registered.get(i) is BrokerMode.MIGRATION and self.brokers[i].up for i in self.nodes)
             and self.controllers_registered == set(CONTROLLERS)
         )
         if ready:
@@ -533,5 +541,5 @@ class Kafka:
         self.copying = False
         self.state = ZkMigrationState.MIGRATION
         self.mirror_live_from = self.time.now + self.random.uniform(0.2, 1.5)
-        for node in BROKERS:
+        for node in self.nodes:
             self.time.after(self.random.uniform(0.05, 2.0), lambda node=node: self._learn_controller(node))  # type: ignore[misc]

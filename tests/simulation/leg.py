@@ -58,16 +58,16 @@ class Software:
 class Leg:
     """The software of the brokers of one run, drawn apart: the other draws of a seed stay what they were."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, nodes: tuple[int, ...] = BROKERS) -> None:
         self.random = Random(f"leg of {seed}")
         self.on = seed % 6 == REMAINDER
         known = (*_WITHOUT_IDS, *_RELEASES)
         protocol = self.random.choice(_WITHOUT_IDS if self.random.random() < _OLD else _RELEASES)
-        self.own = dict.fromkeys(BROKERS, Software(FORMER, protocol))
+        self.own = dict.fromkeys(nodes, Software(FORMER, protocol))
         """What each broker runs of its owner's template."""
         if self.random.random() < _MIXED:
             newer = [p for p in known if Protocol.of(p) > Protocol.of(protocol)]  # type: ignore[operator]
-            self.own[self.random.choice(BROKERS)] = Software(FORMER, self.random.choice([protocol, *newer]))
+            self.own[self.random.choice(nodes)] = Software(FORMER, self.random.choice([protocol, *newer]))
         self.pin = ""
         """Protocol that the templates in mode Upgraded render."""
         self.kept: set[str] = set()

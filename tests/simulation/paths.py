@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.simulation.kafka import BROKERS, CONTROLLERS
+from tests.simulation.kafka import CONTROLLERS
 
 from kraftbridge.models.decision import Action, RestartPod
 from kraftbridge.models.observation import Path, Paths, Unobserved
@@ -38,7 +38,8 @@ class Walls:
         if self.walled and self.random.random() < _OPENED:
             self.mend(run)
         elif not self.walled and run.status.phase is not Phase.PREFLIGHT and self.random.random() < _CLOSED:
-            self.walled = frozenset(self.random.sample(BROKERS, self.random.randint(1, len(BROKERS))))
+            nodes = run.cluster.kafka.nodes
+            self.walled = frozenset(self.random.sample(nodes, self.random.randint(1, len(nodes))))
             self._since = run.cluster.time.now
             run.cluster.kafka.walled = self.walled
             run.coverage.faults[WORLD] += 1
@@ -47,7 +48,7 @@ class Walls:
         """Open every way."""
         self.walled = run.cluster.kafka.walled = frozenset()
 
-    def seen(self, up: frozenset[int]) -> Paths | Unobserved:
+    def seen(self, nodes: tuple[int, ...], up: frozenset[int]) -> Paths | Unobserved:
         """Return what the controllers' pods reach."""
         if self.is_possible and self.random.random() < _SILENT:
             return Unobserved("paths", "no answer in time")
@@ -55,7 +56,7 @@ class Walls:
             broker: Path(f"kafka-{broker}.kafka:9092", "no answer" if broker in self.walled else "")
             if broker in up
             else Unobserved(f"broker {broker}", "it is not registered")
-            for broker in BROKERS
+            for broker in nodes
         }
         tried: dict[int, dict[int, Path | Unobserved] | Unobserved] = dict.fromkeys(CONTROLLERS, ways)
         if self.is_possible and self.random.random() < _SILENT:
@@ -74,7 +75,7 @@ class Walls:
             return ""
         looked_at = self._decided.setdefault(action.uid, run.looked_at)
         kafka = run.cluster.kafka
-        if action.node_id not in BROKERS or kafka.claim_epoch >= 0 or not kafka.brokers[action.node_id].up:
+        if action.node_id in CONTROLLERS or kafka.claim_epoch >= 0 or not kafka.brokers[action.node_id].up:
             return ""
         operation = run.status.operation
         # One that never registered with the quorum restarts once more; the ways are not tried while it is away.

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from kraftbridge.models.assignments import Replicas
 from kraftbridge.models.decision import ReleaseRun
 from kraftbridge.models.dry_start import DryStartRun, DryStartStage
 from kraftbridge.models.observation import (
@@ -51,7 +52,7 @@ from kraftbridge.phases import (
     verifying,
 )
 from kraftbridge.phases.draft import Draft, StepContext, Wait
-from kraftbridge.phases.nodes import converging, deadlines, rolls, sights, stopping, templates
+from kraftbridge.phases.nodes import batches, batching, converging, deadlines, rolls, sights, stopping, templates
 from kraftbridge.phases.preflight import channel, rehearsal
 
 _record_ways_out = lost_quorum._record_ways_out
@@ -92,7 +93,7 @@ def _nobody_waits_for_the_controller(_draft: Draft) -> Wait | None:
     """Roll back without asking whom each broker takes for the controller."""
 
 
-def _every_broker_is_believed(_draft: Draft) -> None:
+def _every_broker_is_believed(_draft: Draft, *, unseen: bool = True) -> None:
     """Compare no broker with what it was, as up to 87d037e."""
 
 
@@ -272,6 +273,16 @@ def _nobody_asks_for_a_word(_step: StepContext) -> None:
     """Give the former image up unasked."""
 
 
+def _every_partition_has_room(_replicas: Replicas) -> int:
+    """Let a batch take any replica."""
+    return 9
+
+
+def _nobody_goes_alone(*_: Any) -> list[str]:
+    """Let ZooKeeper's controller and the last broker of the first roll join a batch."""
+    return []
+
+
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
@@ -313,6 +324,8 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "relapsing": (upgrading, "note_lift", _a_lift_is_no_news),
     "wordless": (upgrading, "wait_for_word", _nobody_asks_for_a_word),
     "hasty-lift": (upgrading, "lifts_alone", _one_roll_is_enough),
+    "gregarious": (batching, "_roles", _nobody_goes_alone),
+    "greedy": (batches, "room_of", _every_partition_has_room),
 }
 
 

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from random import Random
 
 from tests.simulation.aims import Aims
+from tests.simulation.batches import SETS as LARGE_SETS
+from tests.simulation.batches import Layout
 from tests.simulation.certificates import Certificates
 from tests.simulation.channels import OpenChannel, channels
 from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
@@ -192,9 +194,11 @@ class Run:
         self.coverage = coverage
         self.identity = Identity("kafka", "demo", f"{seed:08x}-uid", 1)
         sets = self.random.choice([1, 1, 2])
-        self.cluster = Cluster(self.random, self.identity, sets)
+        self.layout = Layout(seed, troubled=True)
+        self.cluster = Cluster(self.random, self.identity, sets, self.layout)
         self.cluster.generation_of = {}
         self.faults = Faults.drawn(self.random)
+        self.layout.troubled = self.faults != Faults()
         self.chances = {name: chance for name, chance in vars(self.faults).items() if chance}
         self.faults_end = self.random.uniform(60.0, 900.0)
         if self.faults != Faults():
@@ -237,7 +241,7 @@ class Run:
         spec = self._spec_of(self.random.choice(TARGETS), sets).model_copy(update={"rehearsal": rehearsal})
         spec = issuing(spec) if seed % 4 == ISSUED else spec
         self.leg = self.cluster.leg
-        self.spec = self.leg.spec(spec)
+        self.spec = self.layout.spec(self.leg.spec(spec))
         if seed % 11 == OPEN_CHANNEL:
             self._leave_the_channel_open(Random(f"channel of {seed}"))
         self.cluster.becoming.refusing = seed % 8 == REFUSING
@@ -256,6 +260,8 @@ class Run:
         self.former_sick: frozenset[int] = frozenset()
         self.down_by_us: dict[int, str] = {}
         """Brokers that we stopped, with the UID of the pod that went, until the successor is in sync."""
+        self.stopped_at: dict[int, float] = {}
+        """When we last stopped a broker that served."""
         self.entered_finalizing = False
         self.failovers: set[str] = set()
         """Pods that the healing under way has restarted."""
@@ -291,7 +297,11 @@ class Run:
                 }
             ),
             "brokers": SPEC.brokers.model_copy(
-                update={"stateful_sets": tuple(StatefulSetRef(name=name) for name, _ in BROKER_SETS[:sets])}
+                update={
+                    "stateful_sets": tuple(
+                        StatefulSetRef(name=name) for name, _ in (LARGE_SETS if self.layout.on else BROKER_SETS)[:sets]
+                    )
+                }
             ),
         }
         return SPEC.model_copy(update=changes)
@@ -301,7 +311,8 @@ class Run:
     def play(self) -> None:
         """Run to its end; `BrokenPromiseError` tells of the first broken promise."""
         calm_until: float | None = None
-        for _ in range(MAX_STEPS):
+        most_steps = MAX_STEPS * len(self.cluster.kafka.nodes) // len(BROKERS)
+        for _ in range(most_steps):
             now = self.cluster.time.now
             if now >= self.faults_end and calm_until is None:
                 calm_until = now + PATIENCE.total_seconds()
@@ -317,6 +328,7 @@ class Run:
                 self.certificates.happen(self)
                 self.walls.happen(self)
                 self.endings.happen(self)
+                self.layout.happen(self)
                 self.leg.happen(self)
                 self._misfortune()
                 self._move_the_tag()
@@ -346,7 +358,7 @@ class Run:
                     self._break(
                         f"not at rest {PATIENCE} after the last fault: {self.status.phase}: {self.status.message}"
                     )
-        self._break(f"not at rest after {MAX_STEPS} steps: {self.status.phase}: {self.status.message}")
+        self._break(f"not at rest after {most_steps} steps: {self.status.phase}: {self.status.message}")
 
     def _migrates_again(self) -> bool:
         """Whether the user tries again after a rollback; asked once after each."""
@@ -412,10 +424,13 @@ class Run:
         """Return the observation, and which brokers were down or out of sync when its cluster part was true."""
         cluster = self.cluster
         self.looked_at = cluster.time.now
+        self.layout.look(self)
         cluster.rendering = self.settings.rendering(self)
         cluster.judged = f"{self.settings.rendered(self.status)} {self.spec.controllers.heap_options}"
         observation = cluster.observe(self.status, now, self.canary_committed, self.outcomes)
-        sick = frozenset(i for i in BROKERS if i not in cluster.kafka.in_sync or not cluster.kafka.brokers[i].up)
+        sick = frozenset(
+            i for i in cluster.kafka.nodes if i not in cluster.kafka.in_sync or not cluster.kafka.brokers[i].up
+        )
         fresh = (cluster.time.now, observation)
         if self.former_look is not None and self._happens("stale") and cluster.time.now - self.former_look[0] < 1.5:
             old = self.former_look[1]
@@ -438,6 +453,8 @@ class Run:
                 "controller_by_broker",
             )
             lost = {p: NOT_SEEN for p in parts if self.random.random() < self.faults.unseen}
+            if self.layout.on and self.layout.random.random() < self.faults.unseen:
+                lost["assignments"] = NOT_SEEN
             if "stateful_sets" in lost:
                 lost["stateful_sets"] = (NOT_SEEN,)  # type: ignore[assignment]
             if "run" in lost and observation.run is None:
@@ -505,7 +522,7 @@ class Run:
         cluster, now = self.cluster, self.cluster.time.now
         if cluster.lone_topic is None:
             if self.status.phase is not Phase.PREFLIGHT and random.random() < LONE_TOPIC_CHANCE:
-                cluster.lone_topic = random.choice(BROKERS), now
+                cluster.lone_topic = random.choice(cluster.kafka.nodes), now
                 self.lone_until = now + random.uniform(2 * LONE_TOPIC_SEEN_SECONDS, 300.0)
                 self.coverage.faults["lone_topic"] += 1
         elif now >= self.lone_until:
@@ -514,7 +531,7 @@ class Run:
     def _lose_heartbeats(self, random: Random) -> None:
         kafka = self.cluster.kafka
         if kafka.active is not None and random.random() < HEARTBEATS_LOST_CHANCE:
-            kafka.lose_heartbeats(random.choice(BROKERS), random.uniform(12.0, 60.0))
+            kafka.lose_heartbeats(random.choice(kafka.nodes), random.uniform(12.0, 60.0))
             self.coverage.faults["heartbeats_lost"] += bool(kafka.heartbeats_lost)
 
     def _move_the_tag(self) -> None:
@@ -557,14 +574,14 @@ class Run:
         if self.fenced_random is not None:
             self._lose_heartbeats(self.fenced_random)
         if self._happens("broker_crash"):
-            node = random.choice(BROKERS)
+            node = random.choice(cluster.kafka.nodes)
             cluster.crash(cluster.set_of(node), node)
         if self._happens("broker_hung"):
-            cluster.kafka.hang(random.choice(BROKERS), random.uniform(3.0, 60.0))
+            cluster.kafka.hang(cluster.layout.strike(random, cluster.time.now), random.uniform(3.0, 60.0))
         if self._happens("stale_metadata"):
-            cluster.kafka.tell_nothing(random.choice(BROKERS), random.uniform(5.0, 60.0))
+            cluster.kafka.tell_nothing(random.choice(cluster.kafka.nodes), random.uniform(5.0, 60.0))
         if self._happens("broker_evicted"):
-            node = random.choice(BROKERS)
+            node = cluster.layout.strike(random, cluster.time.now)
             cluster.delete_pod(cluster.set_of(node), node)
         if cluster.controllers is not None:
             if self._happens("controller_crash"):
@@ -816,6 +833,7 @@ class Run:
             or ("" if self.frozen.is_waking else self.endings.trouble_of(self, action))
             or self.certificates.trouble_of(self, action)
             or self.cluster.slow_starts.trouble_of(action, self.looked_at)
+            or ("" if self.frozen.is_waking else self.layout.trouble_of(self, action))
         )
 
     def _held_down_besides(self, node: int) -> list[int]:
@@ -823,7 +841,7 @@ class Run:
         given_up = self.status.lost_quorum is not None and self.spec.rollback.accept_loss
         if given_up and self.status.phase is Phase.ROLLING_BACK:
             return []
-        return sorted(self.down_by_us.keys() - {node})
+        return sorted(self.down_by_us.keys() - {node} - self.layout.allowed_down(self))
 
     def _check_act(self, action: Action, sick: frozenset[int]) -> None:
         kafka = self.cluster.kafka
@@ -839,13 +857,13 @@ class Run:
                 self._break("the controllers start on the volumes of an earlier resource of the same name")
             case ApplyControllers(ControllerMode.FINAL) if not self.entered_finalizing:
                 self._break("controllers lose the migration flag before Finalizing")
-            case RestartPod(_, uid, node) if node in BROKERS:
+            case RestartPod(_, uid, node) if node not in CONTROLLERS:
                 pod = self.cluster.set_of(node).pods.get(node)
                 if pod is None or pod.uid != uid or pod.deleting:
                     return  # the precondition makes it harmless
                 # One that is down itself takes nothing with it: its restart can only help.
                 down = node in sick or not kafka.brokers[node].up
-                if not down and (others := sorted(sick - {node})):
+                if not down and (others := sorted(sick - {node} - self.layout.allowed_down(self))):
                     self._break(f"broker {node} is stopped while {others} are down or out of sync")
                 holder, since = self.cluster.lone_topic or (None, 0.0)
                 if not down and node == holder and self.looked_at - since > LONE_TOPIC_SEEN_SECONDS:
@@ -871,7 +889,7 @@ class Run:
                             f"broker {node} is stopped while it takes {view} for the controller, not {kafka.zk_controller}"
                         )
                 self._check_settings(node)
-                self.down_by_us[node] = uid
+                self._hold_down(node, uid, down=down)
             case RestartPod(_, uid, node):
                 self._check_healing(uid)
                 others_down = [i for i, c in kafka.controllers.items() if not c.up and i != node]
@@ -906,6 +924,13 @@ class Run:
             case _:
                 pass
 
+    def _hold_down(self, node: int, uid: str, *, down: bool) -> None:
+        """Note that we stop a broker; one that is down by itself is not down by us."""
+        self.down_by_us[node] = uid
+        self.stopped_at.pop(node, None)
+        if not down:
+            self.stopped_at[node] = self.cluster.time.now
+
     def _check_healing(self, uid: str) -> None:
         """Check what the failover of a healing rests upon, in the world and not in status."""
         healing, allowed = self.status.healing, self.spec.verification.healing
@@ -934,7 +959,12 @@ class Run:
     def _check_always(self) -> None:
         kafka = self.cluster.kafka
         self._forget_returned()
-        known = self.stores.trouble(self) or self.rests.trouble(self) or self.cluster.dry_starts.broken
+        known = (
+            self.layout.trouble(self)
+            or self.stores.trouble(self)
+            or self.rests.trouble(self)
+            or self.cluster.dry_starts.broken
+        )
         if words := known or self.leg.broken:
             self._break(words)
         if kafka.finalized_at is not None and not self.entered_finalizing:

@@ -7,7 +7,7 @@ from functools import cache
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.simulation.kafka import BROKERS
+from tests.simulation.kafka import CONTROLLERS
 from tests.support.observations import RUNNING, setting, survey
 
 from kraftbridge.models.conditions import Reason
@@ -28,18 +28,18 @@ _STEPS = frozenset({Phase.TAKING_OVER, Phase.ROLLING_BROKERS, Phase.FINALIZING})
 
 
 @cache
-def _brokers(shared: str, refused: bool) -> dict[int, tuple[BrokerSetting, ...]]:
+def _brokers(shared: str, refused: bool, nodes: tuple[int, ...]) -> dict[int, tuple[BrokerSetting, ...]]:
     found = [*RUNNING, setting("num.network.threads", "4")]
     if shared:
         found.append(setting(SHARED, shared))
     if refused:
         found.append(setting(REFUSED, "com.example.Policy"))
-    return dict.fromkeys(BROKERS, tuple(found))
+    return dict.fromkeys(nodes, tuple(found))
 
 
 @cache
-def _survey(shared: str, refused: bool) -> Survey:
-    return survey(brokers=_brokers(shared, refused))
+def _survey(shared: str, refused: bool, nodes: tuple[int, ...]) -> Survey:
+    return survey(brokers=_brokers(shared, refused, nodes), log_dirs=dict.fromkeys(nodes, ()))
 
 
 class Changed(StrEnum):
@@ -60,13 +60,13 @@ class Settings:
         self.refused = False
         """Whether the brokers run with a class that the controllers do not have."""
 
-    def brokers(self) -> dict[int, tuple[BrokerSetting, ...]]:
+    def brokers(self, nodes: tuple[int, ...]) -> dict[int, tuple[BrokerSetting, ...]]:
         """Return what each broker runs with."""
-        return _brokers(self.shared, self.refused)
+        return _brokers(self.shared, self.refused, nodes)
 
-    def survey(self) -> Survey:
+    def survey(self, nodes: tuple[int, ...]) -> Survey:
         """Return what the operator observes."""
-        return _survey(self.shared, self.refused)
+        return _survey(self.shared, self.refused, nodes)
 
     def rendered(self, status: MigrationStatus) -> str:
         """Return the part of the controllers' configuration that comes from the brokers."""
@@ -135,7 +135,7 @@ class Settings:
     def trouble_of(self, run: Run, action: Action) -> str:
         """Return which promise an action breaks, ``""`` when none."""
         match action:
-            case RestartPod(_, _, node) if node in BROKERS and self.refused and self._begins_a_roll(run):
+            case RestartPod(_, _, node) if node not in CONTROLLERS and self.refused and self._begins_a_roll(run):
                 return f"broker {node} is restarted although preflight refuses a present setting of the brokers"
             case _:
                 return ""
@@ -143,6 +143,6 @@ class Settings:
     def _begins_a_roll(self, run: Run) -> bool:
         """Return whether a restart takes a broker that serves from a healthy cluster whose controller is still a broker."""
         kafka, operation = run.cluster.kafka, run.status.operation
-        whole = all(kafka.brokers[i].up and i in kafka.in_sync and i not in kafka.unregistering for i in BROKERS)
+        whole = all(kafka.brokers[i].up and i in kafka.in_sync and i not in kafka.unregistering for i in kafka.nodes)
         new = operation is not None and operation.started_at == run.decided_at
         return run.status.phase is Phase.TAKING_OVER and kafka.claim_epoch < 0 and whole and new

@@ -7,7 +7,7 @@ from enum import StrEnum
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.simulation.kafka import BROKERS, CONTROLLERS
+from tests.simulation.kafka import CONTROLLERS
 
 from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import (
@@ -115,7 +115,7 @@ class Originals:
 
     def trouble_of(self, run: Run, action: Action) -> str:
         """Return which promise an action breaks, ``""`` when none."""
-        if not self._is_seen(run) or not isinstance(action, RestartPod) or action.node_id not in BROKERS:
+        if not self._is_seen(run) or not isinstance(action, RestartPod) or action.node_id in CONTROLLERS:
             return ""
         return f"broker {action.node_id} is restarted, and the original state of its StatefulSet is lost"
 
@@ -326,7 +326,7 @@ class Stores:
         if not cluster.kafka.lost or not self.readings or not phase.row.migrates:
             return ""
         match action:
-            case RestartPod(_, _, node) if node in BROKERS:
+            case RestartPod(_, _, node) if node not in CONTROLLERS:
                 return f"broker {node} is restarted with a {cluster.kafka.lost}"
             case RestartPod(_, _, node) if phase is not Phase.ROLLING_BACK:
                 known = run.status.zookeeper_history

@@ -7,7 +7,7 @@ from enum import StrEnum
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from tests.simulation.kafka import BROKERS
+from tests.simulation.kafka import CONTROLLERS
 
 from kraftbridge.models.conditions import Reason
 from kraftbridge.models.decision import Action, RestartPod
@@ -118,7 +118,9 @@ class Templates:
     def trouble_of(self, run: Run, action: Action) -> str:
         """Return which promise an action breaks, ``""`` when none."""
         match action:
-            case RestartPod(_, _, node) if node in BROKERS and self._is_forward(run) and self._serves(run, node):
+            case RestartPod(_, _, node) if (
+                node not in CONTROLLERS and self._is_forward(run) and self._serves(run, node)
+            ):
                 if self.versions not in self.looked_at:
                     return f"broker {node} is stopped although no dry start has looked at its present template"
                 if self.versions in self.harmful:

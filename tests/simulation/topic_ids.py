@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.kafka import BROKERS, Kafka
+from tests.simulation.kafka import Kafka
 
 from kraftbridge.models.observation import TopicIds, Unobserved
 from kraftbridge.models.protocol import has_topic_ids
@@ -37,8 +37,8 @@ class Ids:
         """Let the cluster be what it became in the years before."""
         leads = self.kafka.zk_controller
         if leads is not None and has_topic_ids(self.protocol_of(leads)):
-            self.named, self.lists = True, set(BROKERS)
-            self.keeps = {node for node in BROKERS if has_topic_ids(self.protocol_of(node))}
+            self.named, self.lists = True, set(self.kafka.nodes)
+            self.keeps = {node for node in self.kafka.nodes if has_topic_ids(self.protocol_of(node))}
 
     def elected(self) -> None:
         """Let ZooKeeper's next controller lead."""
@@ -107,6 +107,6 @@ class Ids:
         """Return what of the cluster KRaft would refuse, ``""`` when nothing."""
         if not self.named:
             return "a topic has no id"
-        if lacking := sorted(set(BROKERS) - self.keeps):
+        if lacking := sorted(set(self.kafka.nodes) - self.keeps):
             return f"broker {lacking[0]} has a log without id"
         return ""

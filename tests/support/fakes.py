@@ -24,6 +24,7 @@ from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_ROLE, 
 from kraftbridge.copies.dry_start import copies_of, described, likely_channels, other_channels
 from kraftbridge.exceptions import ConflictError, ObservationError
 from kraftbridge.metadata.log.files import LocalLogFiles
+from kraftbridge.models.assignments import Assignments
 from kraftbridge.models.broker_record import (
     EffectiveSetting,
     ListenerState,
@@ -716,6 +717,9 @@ class FakeKafka:
 
     def topic_redundancy(self) -> TopicRedundancy:
         return TopicRedundancy((), ())
+
+    def assignments(self, accepted: frozenset[str]) -> Assignments:
+        return Assignments(())
 
     def visibility(self) -> Visibility:
         return Visibility(frozenset({"t"}), frozenset({"DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "ALTER"}))

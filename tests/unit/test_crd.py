@@ -40,8 +40,15 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
 NODES = dict(nodes(SCHEMA))
 
 
+def is_int_or_string(node: dict[str, Any]) -> bool:
+    """Return whether it is a number or a string: such a node has no type (Kubernetes, "Specifying a structural schema")."""
+    return node.get("x-kubernetes-int-or-string") is True
+
+
 def with_defaults(value: Any, schema: dict[str, Any]) -> Any:
     """Fill defaults in as the API server does: those of a field only where its parent exists."""
+    if is_int_or_string(schema):
+        return value
     if schema["type"] == "array":
         return [with_defaults(item, schema["items"]) for item in value]
     if schema["type"] != "object":
@@ -69,6 +76,17 @@ def test_the_yaml_has_no_anchors() -> None:
 
 @pytest.mark.parametrize(("path", "node"), NODES.items(), ids=NODES)
 def test_every_node_is_structural(path: str, node: dict[str, Any]) -> None:
+    if is_int_or_string(node):
+        assert node.keys() <= {
+            "x-kubernetes-int-or-string",
+            "description",
+            "default",
+            "minimum",
+            "maximum",
+            "maxLength",
+            "pattern",
+        }
+        return
     assert isinstance(node["type"], str)
     assert not {"$ref", "anyOf", "oneOf", "allOf", "const", "title", "nullable", "exclusiveMinimum"} & set(node)
     assert node.get("additionalProperties") not in (True, False)
@@ -82,7 +100,9 @@ def test_every_node_is_structural(path: str, node: dict[str, Any]) -> None:
 @pytest.mark.parametrize("path", [path for path in NODES if path.startswith(".spec")])
 def test_every_string_list_and_map_of_the_spec_is_bounded(path: str) -> None:
     node = NODES[path]
-    if node["type"] == "string":
+    if is_int_or_string(node):
+        assert {"maximum", "maxLength"} <= node.keys()
+    elif node["type"] == "string":
         assert "enum" in node or "maxLength" in node or "format" in node
     elif node["type"] == "array":
         assert "maxItems" in node
@@ -213,6 +233,10 @@ def test_what_may_need_repair_half_way_stays_changeable(field: str) -> None:
 
 
 class _Union(BaseModel):
+    value: int | bool | str
+
+
+class _NumberOrText(BaseModel):
     value: int | str
 
 
@@ -228,6 +252,11 @@ class _Constant(BaseModel):
 def test_what_has_no_structural_schema_is_refused_with_its_place(model: type[BaseModel]) -> None:
     with pytest.raises(crd.UnsupportedSchemaError, match=r"spec\.value"):
         crd.structural_schema(model, "spec", with_defaults=True)
+
+
+def test_a_number_or_a_string_has_the_type_of_kubernetes() -> None:
+    schema = crd.structural_schema(_NumberOrText, "spec", with_defaults=True)
+    assert schema["properties"]["value"] == {"x-kubernetes-int-or-string": True}
 
 
 def test_a_constant_is_an_enum_of_one() -> None:

@@ -32,6 +32,8 @@ class Broker(NamedTuple):
     node_id: int
     host: str
     port: int
+    rack: str = ""
+    """``broker.rack``, ``""`` where it is not set."""
 
 
 class Partition(NamedTuple):
@@ -240,8 +242,7 @@ def read(frame: Frame, correlation: int, version: int) -> Metadata:
     frame.integer()  # throttle time
     brokers = []
     for _ in range(frame.length(bounds.BROKERS, "brokers")):
-        brokers.append(Broker(frame.integer(), frame.text(), frame.integer()))
-        frame.text()  # rack
+        brokers.append(Broker(frame.integer(), frame.text(), frame.integer(), frame.text()))
         frame.tags()
     frame.text()  # cluster id
     return Metadata(tuple(brokers), frame.integer(), _topics(frame, version))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 
@@ -44,3 +44,41 @@ class Assignments:
     leaders: frozenset[int] = frozenset()
     """Brokers that lead a partition, as any broker that answered serves it."""
     read_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodBudget:
+    """A PodDisruptionBudget that selects pods of brokers."""
+
+    name: str
+    pods: frozenset[str]
+    allowed: int
+    """``status.disruptionsAllowed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenAssignments:
+    """What the brokers and the API server told in one look. The API server knows pods only."""
+
+    replicas: Assignments
+    """With the zones that ``broker.rack`` names."""
+    pod_zones: Mapping[str, str] = field(default_factory=dict)
+    """Zone of the node of each pod, by the pod's name; read where no broker has a rack."""
+    budgets: tuple[PodBudget, ...] = ()
+
+    def by_broker(self, broker_ids: Mapping[str, int]) -> Assignments:
+        """Return it by broker.
+
+        Parameters
+        ----------
+        broker_ids
+            The broker of each pod.
+        """
+        of_nodes = {broker_ids[pod]: zone for pod, zone in self.pod_zones.items() if pod in broker_ids}
+        budgets = tuple(
+            BudgetRoom(
+                budget.name, frozenset(broker_ids[pod] for pod in budget.pods if pod in broker_ids), budget.allowed
+            )
+            for budget in self.budgets
+        )
+        return replace(self.replicas, zones=self.replicas.zones or of_nodes, budgets=budgets)

@@ -57,11 +57,13 @@ _KEPT: Final = (
     "minProperties",
     "maxProperties",
     "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-int-or-string",
     "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
 )
 """Keywords of JSON schema that mean the same in a structural schema, in the order in which they are written."""
 
+_INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _STRUCTURE: Final = {"$defs", "title", "properties", "required", "items", "additionalProperties"}
 """Keywords that `_Converter` treats itself or leaves out."""
 
@@ -110,7 +112,7 @@ class _Converter:
         """Return one schema node and all below it."""
         source = self._resolved(source, path)
         unknown = set(source) - set(_KEPT) - _STRUCTURE
-        if unknown or "type" not in source:
+        if unknown or not ("type" in source or _INT_OR_STRING in source):
             raise UnsupportedSchemaError(f"{path}: a structural schema cannot say {sorted(unknown) or 'any type'}")
         node: Schema = {key: source[key] for key in _KEPT if key in source}
         if "description" in node:
@@ -138,9 +140,13 @@ class _Converter:
         """Return the node with its reference inlined and ``X | None`` taken as an optional X."""
         if "anyOf" in source:
             choices = [choice for choice in source["anyOf"] if choice != {"type": "null"}]
+            rest = {key: value for key, value in source.items() if key != "anyOf"}
+            if [choice.get("type") for choice in choices] == ["integer", "string"]:
+                # The bounds of the number hold for a number, and the pattern for a string (JSON schema).
+                whole = {key: value for choice in choices for key, value in choice.items() if key != "type"}
+                return {**whole, **rest, _INT_OR_STRING: True}
             if len(choices) != 1:
                 raise UnsupportedSchemaError(f"{path}: a union of types has no structural schema")
-            rest = {key: value for key, value in source.items() if key != "anyOf"}
             return self._resolved({**choices[0], **rest}, path)
         if "$ref" in source:
             target = self._definitions[source["$ref"].rpartition("/")[2]]
@@ -162,7 +168,7 @@ class _Converter:
 
     def _bound(self, node: Schema, source: Schema, path: str) -> None:
         """Give every string, list and map of ``spec`` a bound."""
-        if not path.startswith("spec"):
+        if not path.startswith("spec") or "type" not in node:
             return
         if node["type"] == "string" and "enum" not in node and "format" not in node:
             node.setdefault("maxLength", DEFAULT_MAXIMUM_LENGTH)

@@ -17,6 +17,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from kraftbridge.models.assignments import SeenAssignments
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import DryStartState
@@ -749,6 +750,8 @@ class Observation:
     """Known log lines by node; observed once a phase has made no progress for a while."""
     survey: Survey | Unobserved = NOT_NEEDED
     """Parts that only preflight observes."""
+    assignments: SeenAssignments | Unobserved = NOT_NEEDED
+    """Where the replicas are; observed where several brokers may be down together."""
     archive: Archive | Unobserved | None = None
     """The archive that status names, None while it does not exist; observed until it exists."""
     controller_probe: ControllerProbe | None = None

@@ -148,6 +148,8 @@ class Part(StrEnum):
     CLUSTER = "cluster"
     CLUSTER_BY_BROKER = "cluster_by_broker"
     REDUNDANCY = "redundancy"
+    ASSIGNMENTS = "assignments"
+    """Only where several brokers may be down together."""
     RUN = "run"
     RUNNER_AVAILABLE = "runner_available"
     CANARY_BY_BROKER = "canary_by_broker"
@@ -249,7 +251,7 @@ _ALWAYS: Final = frozenset(
     | {Part.ISSUED, Part.BROUGHT, Part.SERVER_TIME}
 )
 _QUORUM: Final = frozenset({Part.CONTROLLERS, Part.QUORUM, Part.METRICS, Part.PRESENTED})
-_RESTARTS: Final = frozenset({Part.CLUSTER_BY_BROKER, Part.REDUNDANCY, Part.DRY_START})
+_RESTARTS: Final = frozenset({Part.CLUSTER_BY_BROKER, Part.REDUNDANCY, Part.ASSIGNMENTS, Part.DRY_START})
 """Parts for the gate before each restart of a node."""
 _BECOMING: Final = frozenset({Part.BROKER_RECORD, Part.BROKER_NOW})
 """Parts for the comparison of a broker before and after its restart."""
@@ -261,7 +263,7 @@ PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
     {
         Phase.PREFLIGHT: PhaseRow(
             needs=_ALWAYS
-            | {Part.ZOOKEEPER, Part.REDUNDANCY, Part.RUNNER_AVAILABLE, Part.ADMISSION_POLICY}
+            | {Part.ZOOKEEPER, Part.REDUNDANCY, Part.ASSIGNMENTS, Part.RUNNER_AVAILABLE, Part.ADMISSION_POLICY}
             | {Part.SURVEY, Part.DRY_START, Part.REHEARSAL},
             brokers=None,
             reaches=Target.PREFLIGHT,

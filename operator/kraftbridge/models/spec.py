@@ -513,6 +513,10 @@ class RollbackSpec(Model):
     """
 
 
+Percentage = Annotated[str, Field(max_length=4, pattern=r"^([1-9][0-9]?|100)%$")]
+"""Part of a number, such as ``20%``."""
+
+
 class StrategySpec(Model):
     """Pace of the migration."""
 
@@ -538,6 +542,20 @@ class StrategySpec(Model):
     termination_grace_seconds: Annotated[int, Field(ge=1, le=3600)] = 300
     """Minimum grace period of a broker's eviction, in seconds.
     A longer ``terminationGracePeriodSeconds`` of the pod takes precedence."""
+    max_unavailable: Annotated[int, Field(ge=1, le=1000)] | Percentage = 1
+    """Most brokers that are down together, as a number or as a percentage of the brokers (rounded down, at least 1).
+    Only brokers of one zone whose loss leaves every partition its ``min.insync.replicas`` are."""
+
+    def most_down(self, brokers: int) -> int:
+        """Return how many of so many brokers may be down together."""
+        if isinstance(self.max_unavailable, int):
+            return self.max_unavailable
+        return max(1, brokers * int(self.max_unavailable.removesuffix("%")) // 100)
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether more than one broker may be down at a time."""
+        return self.max_unavailable != 1
 
 
 class MigrationSpec(Model):

@@ -124,6 +124,21 @@ class Operation(StatusModel):
     """Line of the new Kafka's log that says that the old one left no mark of a clean shutdown."""
 
 
+class BatchStatus(StatusModel):
+    """Brokers that are down together. ``operation`` follows one of them, and this the others."""
+
+    brokers: tuple[int, ...]
+    """Ids of the brokers that were stopped, in this order."""
+    waiting: tuple[int, ...] = ()
+    """Ids of those that are to be stopped yet, each once the one before has handed over its leaders."""
+    others: tuple[Operation, ...] = ()
+    """Restarts of the batch that are followed after ``operation``."""
+    stopped_at: datetime
+    """When the last one was stopped."""
+    limit: str = ""
+    """Why the batch is not larger."""
+
+
 class KilledBroker(StatusModel):
     """A broker that did not end by itself when it was restarted."""
 
@@ -265,6 +280,8 @@ class BrokerUndo(StatusModel):
     """When the return was decided."""
     finished_at: datetime | None = None
     """When the broker was back in migration mode."""
+    others: tuple[int, ...] = ()
+    """Ids of the other brokers of its batch, which are taken back, too."""
 
 
 class BrokerUpgradeStatus(StatusModel):
@@ -1445,6 +1462,8 @@ class MigrationStatus(StatusModel):
     migration_offset: MigrationOffset | None = None
     canary: CanaryStatus | None = None
     operation: Operation | None = None
+    batch: BatchStatus | None = None
+    """The last batch of several brokers."""
     broker_record: BrokerRecordStatus | None = None
     broker_comparison: BrokerComparison | None = None
     broker_undo: BrokerUndo | None = None

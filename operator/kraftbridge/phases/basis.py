@@ -57,6 +57,7 @@ def intent(status: MigrationStatus) -> Intent:
         status.phase,
         status.attempt,
         status.operation,
+        status.batch,
         status.broker_undo,
         status.broker_upgrade,
         status.broker_record,

@@ -132,20 +132,28 @@ def _disagreements(step: StepContext, expected: frozenset[int]) -> Blockers:
     )
 
 
-def liveness_blockers(step: StepContext) -> Blockers:
+def liveness_blockers(step: StepContext, away: frozenset[int] = frozenset()) -> Blockers:
     """Every broker is registered with its controller: in ZooKeeper (``/brokers/ids``), or in the quorum and unfenced.
 
     The quorum's state comes from the active controller's gauges ``ActiveBrokerCount`` and ``FencedBrokerCount``
     (``ControllerMetricsManager``); DescribeCluster lists fenced brokers only since Kafka 4.0 (KIP-1073).
+
+    Parameters
+    ----------
+    step
+        The step.
+    away
+        Brokers that are down by us.
     """
     sets = step.stateful_sets()
     if isinstance(sets, Unobserved):
         return [str(sets)]
     broker_ids = step.status.broker_ids
     modes = {broker_ids.get(pod.name, -1): BrokerMode.of(pod.configuration) for _, pod in brokers_of(step)}
+    modes = {broker_id: mode for broker_id, mode in modes.items() if broker_id not in away}
     in_zookeeper = {broker_id for broker_id, mode in modes.items() if mode is not BrokerMode.KRAFT}
     in_quorum = sum(mode.registers for mode in modes.values())
-    return [*_zookeeper_liveness(step, in_zookeeper), *_quorum_liveness(step, in_quorum)]
+    return [*_zookeeper_liveness(step, in_zookeeper), *_quorum_liveness(step, in_quorum, len(away))]
 
 
 def _zookeeper_liveness(step: StepContext, broker_ids: set[int]) -> Blockers:
@@ -158,7 +166,7 @@ def _zookeeper_liveness(step: StepContext, broker_ids: set[int]) -> Blockers:
     return failed((missing, f"broker {_list(missing)} is not registered in ZooKeeper (/brokers/ids)"))
 
 
-def _quorum_liveness(step: StepContext, brokers: int) -> Blockers:
+def _quorum_liveness(step: StepContext, brokers: int, away: int) -> Blockers:
     active = step.observation.active_controller
     if not brokers or _quorum_is_stopped(step):
         return []
@@ -167,7 +175,7 @@ def _quorum_liveness(step: StepContext, brokers: int) -> Blockers:
     fenced = active.fenced_brokers
     unfenced = active.active_brokers
     return failed(
-        (fenced, f"{fenced} broker(s) are fenced by the active controller {active.node_id}"),
+        (fenced > away, f"{fenced} broker(s) are fenced by the active controller {active.node_id}"),
         (unfenced < brokers, f"{unfenced} of {brokers} brokers are registered and unfenced"),
     )[:1]
 

@@ -233,6 +233,9 @@ def _enter(draft: Draft, phase: Phase) -> None:
     )
     if phase is Phase.ROLLING_BACK:
         draft.update(broker_comparison=None, broker_undo=None)
+    batch = draft.status.batch
+    if batch is not None:
+        draft.update(batch=batch.model_copy(update={"waiting": ()}))
     draft.update(
         phase=phase,
         history=(*history, PhaseRecord(phase=phase, entered_at=draft.now)),
@@ -321,6 +324,7 @@ def _progress(before: MigrationStatus, after: MigrationStatus) -> bool:
             None if version is None else (version.state, version.target, version.change),
             s.phase,
             s.operation,
+            s.batch,
             s.brokers,
             s.verification_count,
             tuple((v.run_id, v.verdict) for v in s.verifications),

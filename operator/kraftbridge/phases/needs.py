@@ -44,6 +44,11 @@ def _restarting(status: MigrationStatus, _now: datetime) -> bool:
     return status.phase is not Phase.COMPLETED or status.given_back_at is None or changing
 
 
+def _rolling(status: MigrationStatus, _now: datetime) -> bool:
+    """Return whether brokers roll in this phase, or their rolling restarts are planned."""
+    return status.phase is Phase.PREFLIGHT or (status.phase.row.restarts_nodes and status.phase.reversible)
+
+
 def _canary(status: MigrationStatus, _now: datetime) -> bool:
     canary = status.canary
     return canary is not None and canary.removed_at is None and not without_controller(status)
@@ -72,6 +77,7 @@ _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.REGISTERED_CONTROLLERS: _answering,
     Part.CLUSTER_BY_BROKER: _restarting,
     Part.REDUNDANCY: _restarting,
+    Part.ASSIGNMENTS: _rolling,
     Part.CANARY_BY_BROKER: _canary,
     Part.SURVEY: lambda status, _: status.phase is Phase.PREFLIGHT or shared_settings.are_due(status),
     Part.DRY_START: lambda status, _: dry_starting.is_awaited(status),

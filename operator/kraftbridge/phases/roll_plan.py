@@ -6,11 +6,12 @@ Preflight records it before anything starts. A rehearsal's page and ``kubectl kr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Final
 
 from kraftbridge.models.assignments import Assignments
+from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, Phase
 from kraftbridge.models.spec import StrategySpec
 from kraftbridge.models.status import PlannedRoll, RollPlanStatus
@@ -29,36 +30,47 @@ def take_plan(draft: Draft) -> None:
     broker_ids = draft.registered_broker_ids() or draft.status.broker_ids
     if not broker_ids:
         return
-    plan = plan_of(draft, sorted(broker_ids.values()))
+    if draft.spec.strategy.in_batches and isinstance(draft.observation.assignments, Unobserved):
+        return
+    plan = plan_of(draft, broker_ids)
     if plan != draft.status.roll_plan:
         draft.update(roll_plan=plan)
 
 
-def plan_of(step: StepContext, broker_ids: Sequence[int]) -> RollPlanStatus:
-    """Return the plan of the rolling restarts of these brokers."""
+def plan_of(step: StepContext, broker_ids: Mapping[str, int]) -> RollPlanStatus:
+    """Return the plan of the rolling restarts of these brokers, given by pod."""
     measured = _measured_seconds(step)
     seconds = ASSUMED_SECONDS if measured is None else measured
-    rolls = tuple(_planned(step, phase, broker_ids, seconds) for phase in _phases_ahead(step))
+    rolls = tuple(_planned(step, phase, mode, broker_ids, seconds) for phase, mode in _rolls_ahead(step))
     return RollPlanStatus(rolls=rolls, seconds_per_restart=seconds, measured=measured is not None)
 
 
-def _phases_ahead(step: StepContext) -> list[Phase]:
-    """Return the phases on the way to the target that restart every broker."""
+def _rolls_ahead(step: StepContext) -> list[tuple[Phase, BrokerMode]]:
+    """Return the rolling restarts on the way to the target: the phase, and the mode to which every broker restarts."""
     last = LAST_PHASE[step.spec.target]
     if last not in FORWARD:
         return []
     ahead = [phase for phase in FORWARD[: FORWARD.index(last) + 1] if phase.row.restarts_nodes and phase.reversible]
     # The last phase restarts controllers alone, and there is no way back from it.
-    return [p for p in ahead if p is not Phase.UPGRADING_BROKERS or upgrading.is_needed(step.status)]
+    rolls: list[tuple[Phase, BrokerMode]] = []
+    for phase in ahead:
+        if phase is Phase.UPGRADING_BROKERS:
+            rolls += [(phase, mode) for mode in upgrading.bridge_modes(step.status)]
+        elif phase.row.brokers is not None:
+            rolls.append((phase, phase.row.brokers))
+    return rolls
 
 
-def _planned(step: StepContext, phase: Phase, broker_ids: Sequence[int], seconds: int) -> PlannedRoll:
-    mode = phase.row.brokers or BrokerMode.ZOOKEEPER
+def _planned(
+    step: StepContext, phase: Phase, mode: BrokerMode, broker_ids: Mapping[str, int], seconds: int
+) -> PlannedRoll:
     znode = observed.controller_znode(step) if mode is not BrokerMode.KRAFT else None
     holder = None if znode is None else znode.broker_id
-    order = sorted(broker_ids, key=lambda broker: (broker == holder, broker))
-    most = 1
-    steps = batches.planned(order, Assignments(()), most, holder, copies=phase is Phase.TAKING_OVER)
+    order = sorted(broker_ids.values(), key=lambda broker: (broker == holder, broker))
+    seen = step.observation.assignments
+    most = step.spec.strategy.most_down(len(order))
+    found = Assignments(()) if isinstance(seen, Unobserved) else seen.by_broker(broker_ids)
+    steps = batches.planned(order, found, most, holder, copies=phase is Phase.TAKING_OVER)
     hold = hold_seconds(step.spec.strategy, phase)
     total = sum(seconds + HAND_OVER_SECONDS * (len(batch.brokers) - 1) + hold for batch in steps)
     return PlannedRoll(

@@ -50,12 +50,12 @@ from kraftbridge.models.status import (
 )
 from kraftbridge.phases import canary, gates, healing, history, lost_quorum, observed, originals, verifying
 from kraftbridge.phases.draft import SLOW, Draft, Enter, Outcome, StepContext, Wait
-from kraftbridge.phases.nodes import brokers, converging, deadlines, restarts, rolls
+from kraftbridge.phases.nodes import batching, brokers, converging, deadlines, restarts, rolls
 from kraftbridge.phases.nodes import controllers as controller_restarts
 from kraftbridge.phases.nodes.converging import Pace
 from kraftbridge.phases.nodes.deadlines import PastDeadline
 
-CONTROLLER_SETTLED_FOR = timedelta(seconds=5)
+CONTROLLER_SETTLED_FOR = batching.SETTLED_FOR
 """Measured on Kafka 3.9: controlled shutdowns were prompt 5 s after every broker named the new controller."""
 
 GIVE_UP_RESTART_AFTER = timedelta(seconds=120)
@@ -191,13 +191,12 @@ def _restart_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
     if (broken := brokers.broken_broker(draft, roll, mode)) is not None:
         stateful_set, pod = broken
         return _controller_news(draft, mode, pod) or rolls.restart_broker(draft, pod, stateful_set)
-    stateful_set, pod = roll.pending[0]
     return (
         restarts.finish_hold(draft)
         or gates.restart_gate(draft, quorum=mode is BrokerMode.MIGRATION)
         or observed.preceded("before the next broker restarts", _ensure_controller_serves(draft, mode))
         or restarts.paused(draft)
-        or rolls.restart_broker(draft, pod, stateful_set)
+        or rolls.restart_batch(draft, roll)
     )
 
 
@@ -221,7 +220,7 @@ def _finish_or_drop_restart(draft: Draft) -> Wait | None:
     # Once a restart is cancelled, `deadlines` judges the one that was given up before it, and that one stays on record.
     if waiting is None or followed is None or deadlines.action_due(draft) is not PastDeadline.GO_ON:
         return waiting
-    draft.update(operation=None, given_up=followed)
+    draft.update(operation=None, batch=None, given_up=followed)
     return None
 
 

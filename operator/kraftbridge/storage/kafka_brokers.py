@@ -35,6 +35,7 @@ from kraftbridge.kafka.wire import (
     error_name,
     host_ports,
 )
+from kraftbridge.models.assignments import Assignments
 from kraftbridge.models.broker_record import TopicPartition
 from kraftbridge.models.observation import (
     ClusterState,
@@ -49,6 +50,7 @@ from kraftbridge.models.survey import RELEVANT_DEFAULTS, BrokerSetting, LogDir, 
 from kraftbridge.outside import bounds
 from kraftbridge.outside.endpoints import Judge, anywhere
 from kraftbridge.storage.log_dirs import Listing, forget_assigned, listed
+from kraftbridge.storage.replicas import Seen
 
 CONNECT_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 3.0
@@ -58,6 +60,8 @@ _EVERY_VIEW_SECONDS: Final = 30.0
 """Time budget of an observation that asks every broker for all of its metadata."""
 _ASKED_FOR_CONTROLLER: Final = 16
 """Requests to one broker: two brokers drawn at random are the same one so often in one of 30,000 looks."""
+_AGREEING: Final = 2
+"""Brokers whose answers tell together what is in sync."""
 VIEWS: Final = 3
 """Number of brokers that one observation asks for all of their metadata. The answers are large."""
 _UNKNOWN_TOPIC: Final = 3
@@ -196,6 +200,43 @@ class BrokerClient:
             replication_factor_one=tuple(sorted(name for name, factor in factors.items() if factor == 1)),
             at_min_isr=tuple(sorted(name for name, least in min_isr.items() if least >= factors[name])),
         )
+
+    def assignments(self, accepted: frozenset[str]) -> Assignments:
+        """Ask up to three brokers where the replicas are; what all of them say is in sync is in sync.
+
+        Parameters
+        ----------
+        accepted
+            Topics that the user lets become unavailable.
+
+        Raises
+        ------
+        ObservationError
+            Fewer than two brokers answered (one, where the cluster has one), or the configuration of a topic is not
+            known.
+        """
+        seen = Seen(self._source)
+        known = self._known_brokers()
+        until = time.monotonic() + CALL_SECONDS
+        silent: list[Unobserved] = []
+        with self._each_lock:
+            self._of_each.keep_only(known.values())
+            for broker, address in known.items():
+                began = time.monotonic()
+                answer = self._ask_kept(broker, address, until, partial(_add_view, seen=seen))
+                if isinstance(answer, Unobserved):
+                    silent.append(answer)
+                    continue
+                until += time.monotonic() - began
+                if seen.answers >= VIEWS:
+                    break
+        if seen.answers < min(_AGREEING, len(known)):
+            raise ObservationError(self._source, f"{seen.answers} brokers told their partitions; {silent[0]}")
+        topics = sorted({topic for topic, _ in seen.partitions})
+        min_isr: dict[str, int] = {}
+        for start in range(0, len(topics), _CONFIG_BATCH_TOPICS):
+            min_isr |= self._ask(partial(_min_isr, topics=topics[start : start + _CONFIG_BATCH_TOPICS]))
+        return seen.assignments(min_isr, accepted)
 
     def reassigning_partitions(self) -> tuple[str, ...]:
         """Return ``topic-partition`` of all reassignments that are under way (KIP-455).
@@ -635,6 +676,13 @@ def _view(connection: Connection, broker: int, until: float) -> ClusterState:
         return connection.all_topics(
             min(max(left, _LEAST_SECONDS), REQUEST_SECONDS), partial(_cluster_state, f"broker {broker}")
         )
+    except ObservationError as error:
+        raise WireError(error.reason) from error
+
+
+def _add_view(connection: Connection, seen: Seen) -> None:
+    try:
+        connection.all_topics(REQUEST_SECONDS, seen.add)
     except ObservationError as error:
         raise WireError(error.reason) from error
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from kraftbridge.constants import FIELD_MANAGER
+from kraftbridge.models.assignments import Assignments
 from kraftbridge.models.broker_record import (
     EffectiveSetting,
     ListenerState,
@@ -190,6 +191,9 @@ class BrokerPort(Protocol):
 
     def topic_redundancy(self) -> TopicRedundancy:
         """Return the topics that become unavailable while a broker restarts."""
+
+    def assignments(self, accepted: frozenset[str]) -> Assignments:
+        """Return where the replicas are, as several brokers serve it, and the zones that ``broker.rack`` names."""
 
     def log_dirs(self) -> Mapping[int, tuple[LogDir, ...] | Unobserved]:
         """Return the log directories of each broker with what is wrong in them."""

@@ -40,7 +40,7 @@ def test_an_upgrade_is_a_roll_of_its_own() -> None:
     fine = open_gate(Phase.PREFLIGHT, Target.KRAFT)
     status = fine.status.model_copy(update={"broker_upgrade": BrokerUpgradeStatus(needed=True, protocol="3.0-IV1")})
     step = StepContext(fine.identity, fine.spec, fine.observation, fine.now, status)
-    modes = [roll.mode for roll in plan_of(step, BROKER_IDS).rolls]
+    modes = [roll.mode for roll in plan_of(step, {f"kafka-{i}": i for i in BROKER_IDS}).rolls]
     assert modes == [BrokerMode.UPGRADED, BrokerMode.MIGRATION, BrokerMode.KRAFT]
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.simulation.__main__ import main, play_many
 from tests.simulation.aims import AFTER_AN_UPGRADE, CANNOT, can_occur, table
+from tests.simulation.batches import REMAINDER as BATCHED
+from tests.simulation.batches import Layout
 from tests.simulation.leg import REMAINDER
 from tests.simulation.planted import PLANTED
 from tests.simulation.run import (
@@ -210,6 +212,7 @@ def renews(run: Run) -> bool:
 
 FENCED_SEEDS_OF_THE_MIX = [seed for seed in ANY if seed % 32 in FENCED]
 LEGS = range(REMAINDER, WITHIN, 6)
+WITHOUT_ZONES = (seed for seed in range(BATCHED, WITHIN, 13) if not Layout(seed, troubled=True).zones)
 LONE_SEEDS = [seed for seed in ANY if seed % 16 in LONE_TOPICS]
 
 
@@ -243,6 +246,7 @@ LONE_SEEDS = [seed for seed in ANY if seed % 16 in LONE_TOPICS]
         ("ageless", "not at rest", seeds_with(renews)),
         ("hasty", "all controllers restart", seeds_with(renews)),
         ("crowding", "is stopped while [", seeds_with(edits_controllers)),
+        ("greedy", "is stopped beside", WITHOUT_ZONES),
         ("impatient", "while it recovers its logs", range(SLOW_STARTS, WITHIN, 8)),
         ("unpinned", "while another broker runs the former image", LEGS),
         ("relapsing", "starts with the former image after it has run 3.9's protocol", LEGS),

@@ -27,6 +27,7 @@ from tests.unit.storage.servers import KafkaNode
 from kraftbridge.exceptions import ActionError, ActionRefusedError, InvalidSpecError, ObservationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.wire import host_ports
+from kraftbridge.models.assignments import Replicas
 from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.observation import (
     FeatureAnswer,
@@ -222,6 +223,47 @@ def test_redundancy_that_may_not_be_read_is_an_error(make_node: MakeNode) -> Non
     client = client_of(make_node({METADATA: metadata(topics), CONFIGS: configs(("t", 29, None))}))
     with pytest.raises(ObservationError, match="configuration of topic t: TopicAuthorizationFailed"):
         client.topic_redundancy()
+
+
+def test_what_all_brokers_say_is_in_sync_is_in_sync(make_node: MakeNode) -> None:
+    answers = configs(("orders", 0, "2"), ("lone", 0, "1"))
+    second = make_node({})
+    first = make_node({})
+    nodes = {0: first.port, 1: second.port}
+    stale = {
+        "orders": [partition(0, [0, 1, 2], [0, 1, 2]), partition(1, [0, 1, 2], [0, 1, 2])],
+        "lone": [partition(0, [1], [1])],
+    }
+    fresh = {
+        "orders": [partition(0, [0, 1, 2], [0, 2]), partition(1, [0, 1, 2], [0, 1, 2], leader=2)],
+        "lone": [partition(0, [1], [1])],
+    }
+    for node, topics in ((first, stale), (second, fresh)):
+        response, fields = metadata(topics, nodes)
+        fields["brokers"][1].rack = "zone-b"
+        node.answers |= {METADATA: (response, fields), CONFIGS: answers}
+    client = client_of(first)
+    found = client.assignments(frozenset({"lone"}))
+    three = frozenset({0, 1, 2})
+    assert set(found.replicas) == {
+        Replicas("orders-0", three, frozenset({0, 2}), 2),
+        Replicas("orders-1", three, three, 2),
+        Replicas("lone-0", frozenset({1}), frozenset({1}), 1, accepted=True),
+    }
+    assert found.leaders == {0, 2}
+    assert found.zones == {1: "zone-b"}
+    second.answers[METADATA] = None
+    with pytest.raises(ObservationError, match="1 brokers told their partitions"):
+        client.assignments(frozenset())
+
+
+def test_partitions_with_the_same_replicas_are_one_entry(make_node: MakeNode) -> None:
+    node = make_node({})
+    topics = {"orders": [partition(i, [0, 1], [0, 1]) for i in range(9)], "gone": [partition(0, [0, 1], [0, 1])]}
+    answers = configs(("orders", 0, "1"), ("gone", 3, None))
+    node.answers |= {METADATA: metadata(topics, {0: node.port}), CONFIGS: answers}
+    found = client_of(node).assignments(frozenset()).replicas
+    assert [(each.example, each.min_isr) for each in found] == [("orders-0", 1), ("gone-0", None)]
 
 
 def test_reassignments_are_listed_or_unknown(make_node: MakeNode) -> None:

@@ -50,6 +50,7 @@ from kraftbridge.phases import (
 )
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait, for_user
 from kraftbridge.phases.nodes import (
+    batching,
     brokers,
     comparing,
     controllers,
@@ -188,8 +189,16 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
         or reaching.wait_before_restart(draft)
         or shared_settings.wait_before_restart(draft, draft.status.broker_ids[pod.name])
         or comparing.ensure_recorded(draft, pod, mode)
-        or restart_broker(draft, pod, stateful_set)
+        or restart_batch(draft, roll)
     )
+
+
+def restart_batch(draft: Draft, roll: brokers.Roll) -> Wait:
+    """Restart the next broker, and record which others are down together with it."""
+    stateful_set, pod = roll.pending[0]
+    waiting = restart_broker(draft, pod, stateful_set)
+    batching.begin_batch(draft, roll)
+    return waiting
 
 
 def _ensure_mode_can_begin(draft: Draft) -> Wait | None:
@@ -216,13 +225,21 @@ def _zookeeper_leads(step: StepContext) -> Wait | None:
     return None
 
 
-def _ensure_compared(draft: Draft) -> Wait | None:
+def _ensure_compared(draft: Draft, *, unseen: bool = True) -> Wait | None:
     """Return None once the broker that restarted last is what it was.
 
     One that destroys records or cuts clients off in KRaft mode is taken back.
+
+    Parameters
+    ----------
+    draft
+        Decision of this step.
+    unseen
+        Whether brokers are compared, too, that came back by themselves.
     """
     waiting = comparing.ensure_compared(draft)
-    if waiting is None and draft.status.phase is not Phase.ROLLING_BACK and comparing.begin_unseen_comparison(draft):
+    looks = waiting is None and unseen and draft.status.phase is not Phase.ROLLING_BACK
+    if looks and comparing.begin_unseen_comparison(draft):
         waiting = comparing.ensure_compared(draft)
     if waiting is None:
         return None
@@ -250,26 +267,33 @@ def _take_back(draft: Draft) -> Wait | None:
 
 
 def _restart_in_former_mode(draft: Draft, undo: BrokerUndo) -> Wait | None:
-    broker = brokers.broker_with_id(draft, undo.node_id)
-    if broker is None:
-        return Wait(f"broker {undo.node_id}: its pod does not exist; the broker is taken back to migration mode")
-    stateful_set, pod = broker
-    if not brokers.is_outdated(stateful_set, pod):
-        draft.update(broker_undo=undo.model_copy(update={"finished_at": draft.now}))
-        return undoing.hold(draft)
-    if blockers := gates.restart_blockers(draft) or gates.quorum_blockers(draft):
-        return Wait(f"broker {undo.node_id} is taken back to migration mode: {blockers[0]}")
-    return restarts.paused(draft) or restart_broker(draft, pod, stateful_set)
+    for node_id in (undo.node_id, *undo.others):
+        broker = brokers.broker_with_id(draft, node_id)
+        if broker is None:
+            return Wait(f"broker {node_id}: its pod does not exist; the broker is taken back to migration mode")
+        stateful_set, pod = broker
+        if not brokers.is_outdated(stateful_set, pod):
+            continue
+        if blockers := gates.restart_blockers(draft) or gates.quorum_blockers(draft):
+            return Wait(f"broker {node_id} is taken back to migration mode: {blockers[0]}")
+        return restarts.paused(draft) or restart_broker(draft, pod, stateful_set)
+    draft.update(broker_undo=undo.model_copy(update={"finished_at": draft.now}))
+    undoing.begin_comparison_of_first(draft, undo)
+    return undoing.hold(draft)
 
 
 def finish_broker_restart(draft: Draft) -> Wait | None:
     """Follow the restart in progress to its end; return None when there is none."""
-    operation = draft.status.operation
+    if draft.status.operation is None:
+        return _follow_rest_of_batch(draft)
     sets = draft.stateful_sets()
-    if operation is None:
-        return None
     if isinstance(sets, Unobserved):
         return Wait(str(sets))
+    batching.note_ends(draft)
+    if (stopped := _stop_next_of_batch(draft)) is not None:
+        return stopped
+    batching.follow_other(draft)
+    operation = draft.status.operation
     broker = brokers.broker_named(draft, operation.pod)
     if broker is None:
         return Wait(f"broker {operation.node_id}: pod {operation.pod} is being replaced")
@@ -292,14 +316,78 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
             return []  # it can only help
         if (moved := _other_image(step, besides=pod)) is not None:
             return [moved.message]
-        return templates.blockers(step, stateful_set) or reaching.blockers(step) or gates.restart_blockers(step)
+        if changed := templates.blockers(step, stateful_set):
+            return changed
+        if batching.is_joining(step, operation):
+            return _joining_blockers(step, operation, stateful_set)
+        return reaching.blockers(step) or gates.restart_blockers(step)
 
     waiting = restarts.follow_replacement(draft, operation, pod, may_stop)
+    if draft.status.operation is None:
+        batching.restore_former(draft)
     waiting = waiting or _follow_return(draft, operation, stateful_set, pod)
     waiting = waiting or stopping.wait_for_log(draft, operation, stateful_set.name, pod)
     if waiting is None:
         _conclude_restart(draft, draft.status.operation or operation, stateful_set, pod)
     return waiting
+
+
+def _stop_next_of_batch(draft: Draft) -> Wait | None:
+    """Stop the next broker of a batch once the one before has handed over its leaders.
+
+    Return None when there is none, or while something keeps it: the batch is followed meanwhile.
+    """
+    batch, operation = draft.status.batch, draft.status.operation
+    if batch is None or operation is None or not batch.waiting:
+        return None
+    if draft.spec.paused:
+        batching.drop_waiting(draft)
+        return None
+    if batching.handing_over(draft, operation):
+        return None
+    broker = brokers.broker_with_id(draft, batch.waiting[0])
+    late = draft.now - batch.stopped_at > batching.PATIENCE
+    if late or broker is None or not brokers.is_outdated(*broker) or not broker[1].ready:
+        batching.drop_waiting(draft)
+        return None
+    stateful_set, pod = broker
+    mode = BrokerMode.of(stateful_set.configuration)
+    if batching.blockers(draft, batch.waiting[0], mode) or _blocked_by_set(draft, stateful_set) is not None:
+        return None
+    if _other_image(draft) is not None or _lacks_topic_ids(draft):
+        return None
+    waiting = None if draft.status.phase is Phase.ROLLING_BACK else comparing.ensure_recorded(draft, pod, mode)
+    waiting = waiting or restart_broker(draft, pod, stateful_set)
+    if waiting.kind is WaitKind.USER:
+        batching.drop_waiting(draft)
+        return None
+    if draft.status.operation is not operation:
+        batching.take_stopped(draft, batch, operation)
+    return waiting
+
+
+def _lacks_topic_ids(step: StepContext) -> bool:
+    """Return whether it is not known that a broker which enters migration mode knows the topics' ids."""
+    return step.status.phase is Phase.TAKING_OVER and topic_ids.wait(step, _BEFORE_NEXT) is not None
+
+
+def _joining_blockers(step: StepContext, operation: Operation, stateful_set: StatefulSetState) -> list[str]:
+    """Return why a broker must not join the others of its batch any more, before its pod stops."""
+    late = step.now - operation.started_at > batching.PATIENCE
+    tried = f"its pod did not begin to stop in {batching.PATIENCE.seconds} s{observed.because(step.failure())}"
+    mode = BrokerMode.of(stateful_set.configuration)
+    return [*gates.failed((late, tried)), *batching.blockers(step, operation.node_id, mode)]
+
+
+def _follow_rest_of_batch(draft: Draft) -> Wait | None:
+    """Follow the next broker of a batch, once the one before is what it was; return None after the last one."""
+    batch = draft.status.batch
+    if batch is None or not batch.others:
+        return None
+    if draft.status.phase is not Phase.ROLLING_BACK and (waiting := _ensure_compared(draft, unseen=False)) is not None:
+        return waiting
+    batching.take_other(draft)
+    return Wait(f"broker {batch.others[0].node_id} restarted together with others; it is looked at now")
 
 
 def _follow_return(draft: Draft, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> Wait | None:
@@ -318,6 +406,9 @@ def _conclude_restart(draft: Draft, operation: Operation, stateful_set: Stateful
     """Record the end of a broker's restart, and hold the next one while JVMs cache the broker's old address."""
     mode = BrokerMode.of(stateful_set.configuration)
     stopping.note_killed(draft, operation, stateful_set, pod)
+    batch = draft.status.batch
+    if batch is not None:
+        draft.update(broker_record=batching.record_of(draft, operation))
     if draft.status.phase is not Phase.ROLLING_BACK:
         comparing.begin_comparison(draft, operation.node_id, pod, mode)
     restarts.note_restart(draft, operation)
@@ -331,8 +422,11 @@ def _conclude_restart(draft: Draft, operation: Operation, stateful_set: Stateful
     some_jvm_caches_long = mode is BrokerMode.ZOOKEEPER or (more and first_roll and mode is not BrokerMode.LIFTED)
     if not some_jvm_caches_long:
         seconds = min(seconds, draft.spec.strategy.short_address_cache_seconds)
+    until = ready_at + timedelta(seconds=seconds)
+    if batch is not None and draft.status.hold_until is not None:
+        until = max(until, draft.status.hold_until)
     draft.update(
-        hold_until=ready_at + timedelta(seconds=seconds),
+        hold_until=until,
         hold_reason=f"the JVMs no longer cache the old address of broker {operation.node_id}",
     )
 
@@ -379,6 +473,9 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, 
         return waiting
     comparing.forget_unwritten_record(draft)
     node_id = draft.status.broker_ids[pod.name]
+    batch = draft.status.batch
+    if batch is not None and not (repeated and node_id in batch.brokers):
+        draft.update(batch=None)
     restarts.begin(draft, OperationKind.RESTART_BROKER, node_id, pod, repeated=repeated)
     draft.tell(
         EventReason.BROKER_RESTARTING,

@@ -32,18 +32,23 @@ SIGKILLED: Final = 137
 
 def note_end(draft: Draft, operation: Operation, pod: PodState) -> Operation:
     """Record what is seen of the end of the pod that a restart replaces; return the record."""
+    noted = with_end(draft, operation, pod)
+    if noted != operation:
+        draft.update(operation=noted)
+    return noted
+
+
+def with_end(step: StepContext, operation: Operation, pod: PodState) -> Operation:
+    """Return the record of a restart with what is seen of the end of the pod that it replaces."""
     if pod.uid != operation.pod_uid or pod.kill_due_at is None:
         return operation
     found: dict[str, object] = {"kill_due_at": pod.kill_due_at, "grace_seconds": pod.grace_seconds}
     ended = {name: (code, reason) for name, code, reason in pod.exits}
-    container = draft.spec.brokers.container
+    container = step.spec.brokers.container
     if container in ended:
         code, reason = ended[container]
         found |= {"exit_code": code, "exit_reason": reason}
-    noted = operation.model_copy(update=found)
-    if noted != operation:
-        draft.update(operation=noted)
-    return noted
+    return operation.model_copy(update=found)
 
 
 def note_start(draft: Draft, operation: Operation, pod: PodState) -> Operation:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from kraftbridge.models.broker_record import BrokerNow, Effect
 from kraftbridge.models.decision import EventReason, EventType
 from kraftbridge.models.phase import BrokerMode, Phase
-from kraftbridge.models.status import BrokerUndo
+from kraftbridge.models.status import BrokerRecordStatus, BrokerUndo, broker_record_name
 from kraftbridge.phases import gates
 from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
-from kraftbridge.phases.nodes import comparing
+from kraftbridge.phases.nodes import brokers, comparing
 
 _UNASKED = frozenset({Effect.DESTROYS, Effect.CUTS_OFF})
 
@@ -42,16 +42,31 @@ def begin_undo(draft: Draft) -> None:
     result = comparing.found_difference(comparison)
     if draft.spec.preflight.accepts(result.code, result.object) or not gates.mirrors(draft):
         return
+    batch = draft.status.batch
+    # All of a batch started in the same way, and none of the others may destroy anything meanwhile.
+    others = () if batch is None or comparison.node_id not in batch.brokers else batch.brokers
     draft.update(
+        batch=None,
         broker_undo=BrokerUndo(
             node_id=comparison.node_id,
+            others=tuple(broker for broker in others if broker != comparison.node_id),
             reason=result.reason,
             settings_digest=comparing.settings_digest(draft, now),
             began_at=draft.now,
-        )
+        ),
     )
     words = f"Broker {comparison.node_id} is taken back to migration mode. {result.reason}"
     draft.tell(EventReason.BROKER_TAKEN_BACK, words, EventType.WARNING)
+
+
+def begin_comparison_of_first(draft: Draft, undo: BrokerUndo) -> None:
+    """Compare the broker again that led to the return of its batch, after the others of the batch have returned."""
+    broker = brokers.broker_with_id(draft, undo.node_id)
+    if not undo.others or broker is None:
+        return
+    name = broker_record_name(draft.identity.name, draft.identity.uid, undo.node_id)
+    draft.update(broker_record=BrokerRecordStatus(node_id=undo.node_id, pod_uid=broker[1].uid, config_map=name))
+    comparing.begin_comparison(draft, undo.node_id, broker[1], BrokerMode.MIGRATION)
 
 
 def hold(draft: Draft) -> Wait | None:

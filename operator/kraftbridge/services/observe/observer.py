@@ -21,6 +21,7 @@ from kraftbridge.constants import SPARK_API_VERSION, canary_topic
 from kraftbridge.copies.dry_start import described
 from kraftbridge.copies.kraft_mode import kraft_brokers
 from kraftbridge.exceptions import ObservationError
+from kraftbridge.models.assignments import SeenAssignments
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.dry_start import DryStartReport, DryStartState
 from kraftbridge.models.issued import PresentedCertificate
@@ -73,6 +74,7 @@ from kraftbridge.services.dry_starts import DryStarter
 from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.metrics import OBSERVATION_ERRORS
+from kraftbridge.services.observe import assignments as replicas
 from kraftbridge.services.observe import belongings, paths, runs, workloads
 from kraftbridge.services.observe.behind import zookeeper_behind
 from kraftbridge.services.observe.pod_refusals import PodRefusals
@@ -171,6 +173,11 @@ class Memory:
             self.paths = None
 
 
+def _asked(parts: frozenset[Part], spec: MigrationSpec) -> frozenset[Part]:
+    """Return the parts to observe; where one broker is down at a time, nobody asks where the replicas are."""
+    return parts if spec.strategy.in_batches else parts - {Part.ASSIGNMENTS}
+
+
 class Observer:
     """Observes one migration for one step."""
 
@@ -201,9 +208,8 @@ class Observer:
         now: datetime,
     ) -> Observation:
         """Return the current observation. Parts that the phase does not need are not read."""
-        identity = migration.identity
-        status = migration.status
-        parts = needs(status, now)
+        identity, status = migration.identity, migration.status
+        parts = _asked(needs(status, now), migration.spec)
         choosing = chooses_channel(migration.spec, status)
         spec = with_channel(migration.spec, status)
         migration = replace(migration, spec=spec)
@@ -225,6 +231,7 @@ class Observer:
         runner = look(Part.RUNNER_AVAILABLE, "API discovery", self._runner_available, spec)
         by_broker = look(Part.CLUSTER_BY_BROKER, "brokers", clients.brokers.cluster_by_broker)
         redundancy = look(Part.REDUNDANCY, "topics", self._redundancy, clients, memory, now)
+        assignments = look(Part.ASSIGNMENTS, "partitions", self._assignments, migration, clients, memory, now)
         survey = look(Part.SURVEY, "survey", self._survey, migration, clients, memory)
         registered = look(Part.REGISTERED_CONTROLLERS, "quorum", clients.controllers.registered_controllers)
         archive = look(
@@ -276,6 +283,7 @@ class Observer:
             cluster=self._result(cluster),
             cluster_by_broker=self._result(by_broker),
             redundancy=self._result(redundancy),
+            assignments=self._result(assignments),
             run=_result_or_none(run),
             runner_available=self._result(runner),
             canary_by_broker=self._result(canaries),
@@ -571,6 +579,13 @@ class Observer:
         if redundancy is None or redundancy.read_at is None or abs(now - redundancy.read_at) > REDUNDANCY_EVERY:
             memory.redundancy = redundancy = replace(clients.brokers.topic_redundancy(), read_at=now)
         return redundancy
+
+    def _assignments(
+        self, migration: Migration, clients: ClusterClients, memory: Memory, now: datetime
+    ) -> SeenAssignments:
+        """Return where the replicas are. They are read in each step, since an eviction is decided on them."""
+        redundancy = self._redundancy(clients, memory, now)
+        return replicas.observe(self._kubernetes, clients.brokers, migration, redundancy, now)
 
     def _controllers_features(self, clients: ClusterClients, memory: Memory) -> Mapping[int, NodeFeatures | Unobserved]:
         """Ask each controller for its features every few seconds: one that is down costs a connection timeout."""
