@@ -43,7 +43,10 @@ class Layout:
         self.partitions = [frozenset(held) for held in product(*(LARGE[zone::_ZONES] for zone in range(_ZONES)))]
         if self.random.random() < _AT_RANDOM:
             self.zones = {}
-            self.partitions = [frozenset(self.random.sample(LARGE, 3)) for _ in range(4)]
+            # Each broker holds a replica: nobody sees whether one without any is in sync.
+            anyhow = self.random.sample(LARGE, len(LARGE))
+            self.partitions = [frozenset(anyhow[start : start + 3]) for start in (0, 3, 6)]
+            self.partitions.append(frozenset(self.random.sample(LARGE, 3)))
         self.troubled = troubled
         self.lagging: dict[tuple[int, int], float] = {}
         """Partition and broker: until when a replica that was moved there has not caught up."""
@@ -102,7 +105,8 @@ class Layout:
         held = self.partitions[number]
         leaving = self.random.choice(sorted(held))
         alike = [n for n in LARGE if n not in held and (not self.zones or self.zones[n] == self.zones[leaving])]
-        if number in self.leaving or not alike:
+        holds_another = sum(leaving in each for each in self.partitions) > 1
+        if number in self.leaving or not alike or not holds_another:
             return
         new = self.random.choice(alike)
         self.partitions[number] = held | {new}

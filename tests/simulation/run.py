@@ -260,6 +260,7 @@ class Run:
         self.former_sick: frozenset[int] = frozenset()
         self.down_by_us: dict[int, str] = {}
         """Brokers that we stopped, with the UID of the pod that went, until the successor is in sync."""
+        self.patience = PATIENCE * (len(self.cluster.kafka.nodes) // len(BROKERS))
         self.stopped_at: dict[int, float] = {}
         """When we last stopped a broker that served."""
         self.entered_finalizing = False
@@ -315,11 +316,11 @@ class Run:
         for _ in range(most_steps):
             now = self.cluster.time.now
             if now >= self.faults_end and calm_until is None:
-                calm_until = now + PATIENCE.total_seconds()
+                calm_until = now + self.patience.total_seconds()
                 self._calm_down()
             self.stores.recover(self)
             if self.aims.happen(self) and calm_until is not None:
-                calm_until = now + PATIENCE.total_seconds()
+                calm_until = now + self.patience.total_seconds()
             if calm_until is None:
                 self.stores.happen(self)
                 self.settings.happen(self)
@@ -347,7 +348,7 @@ class Run:
                         if self.random.random() < SAME_NAME:
                             self._create_again()
                         self._edit(target=Target.KRAFT)  # and migrates again
-                        calm_until = self.cluster.time.now + PATIENCE.total_seconds()
+                        calm_until = self.cluster.time.now + self.patience.total_seconds()
                         continue
                     if self.frozen.asleep is None:
                         self.coverage.ends[self.status.phase] += 1
@@ -356,7 +357,7 @@ class Run:
                 self._lend_a_hand()
                 if self.cluster.time.now > calm_until:
                     self._break(
-                        f"not at rest {PATIENCE} after the last fault: {self.status.phase}: {self.status.message}"
+                        f"not at rest {self.patience} after the last fault: {self.status.phase}: {self.status.message}"
                     )
         self._break(f"not at rest after {most_steps} steps: {self.status.phase}: {self.status.message}")
 
