@@ -60,6 +60,8 @@ class Layout:
     """Additions to ``spec.controllers.listener``."""
     controllers: dict[str, Any] = field(default_factory=dict)
     """Additions to ``spec.controllers``."""
+    strategy: dict[str, Any] = field(default_factory=dict)
+    """``spec.strategy``."""
     super_users: tuple[str, ...] = ("User:ANONYMOUS",)
     login: dict[str, str] | None = None
     """How clients log in (``KAFKA_LOGIN``)."""
@@ -271,6 +273,15 @@ LAYOUTS = (
         stateful_sets={f"kafka-{zone}": 1 for zone in plain_brokers.ZONES},
         headless=plain_brokers.HEADLESS,
         brokers=_FILE,
+    ),
+    Layout(
+        name="zones-in-batches",
+        title="The same with two brokers in each zone, which restart together (`strategy.maxUnavailable: 2`); one is killed while its batch restarts to KRaft",
+        installed=plain_brokers.zones(ZOOKEEPER, brokers=2),
+        stateful_sets={f"kafka-{zone}": 2 for zone in plain_brokers.ZONES},
+        headless=plain_brokers.HEADLESS,
+        brokers=_FILE,
+        strategy={"maxUnavailable": 2},
     ),
     Layout(
         name="plain-image",

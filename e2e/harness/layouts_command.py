@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -183,6 +183,50 @@ class LayoutCluster(ForeignCluster):
             self.kube.rollout_complete(f"statefulset/{name}", self.namespace, timeout_s=400)
 
 
+@dataclass
+class Batches:
+    """The brokers that were down together."""
+
+    cluster: LayoutCluster
+    seen: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    """Mode that the brokers restarted to, and their ids."""
+    killed: str = ""
+    """Pod that was killed while its batch restarted."""
+
+    @property
+    def missing(self) -> list[str]:
+        """What was to be seen in a layout whose brokers restart in batches."""
+        if not self.cluster.layout.strategy:
+            return []
+        return [
+            *([] if self.seen else ["no two brokers were down together"]),
+            *([] if self.killed else ["none was killed"]),
+        ]
+
+    def look(self, view: View) -> None:
+        """Note a batch of which several brokers are stopped; kill one of the first that restarts to KRaft."""
+        batch = view.status.get("batch") or {}
+        others = batch.get("others") or []
+        if not others:
+            return
+        mode = (view.status.get("brokers") or {}).get("mode", "")
+        found = (mode, tuple(batch["brokers"]))
+        if found not in self.seen:
+            self.seen.append(found)
+        if mode == "KRaft" and not self.killed:
+            self.killed = others[0]["pod"]
+            self.cluster.kube.kubectl(
+                "delete",
+                "pod",
+                self.killed,
+                "-n",
+                self.cluster.namespace,
+                "--grace-period=0",
+                "--force",
+                "--wait=false",
+            )
+
+
 def differences(before: Any, after: Any, path: str = "template") -> list[str]:
     """Return where two JSON values differ. Entries of lists are compared by name where they have one, and then in their order."""
     if isinstance(before, list) and all(isinstance(e, dict) and "name" in e for e in [*before, *(after or [])]):
@@ -236,7 +280,8 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         templates = cluster.templates()
         _begin(layout, terminal, migration, by_hand=arguments.by_hand)
         told: Told = []
-        view, refused = _follow(migration, terminal, arguments, told, load)
+        batches = Batches(cluster)
+        view, refused = _follow(migration, terminal, arguments, told, load, batches)
         result: dict[str, Any] = {
             "name": layout.name,
             "title": layout.title,
@@ -244,6 +289,7 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
             "seconds": round(time.monotonic() - begin),
             "load_average_5_min": round(os.getloadavg()[1], 1),
             **(_channel(view) if arguments.auto else {}),
+            **({"batches": batches.seen, "killed": batches.killed} if batches.seen else {}),
         }
         if view.phase == "RolledBack":
             changed = differences(templates, cluster.templates())
@@ -251,7 +297,7 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
             result |= {"outcome": "rolled back", **_unharmed(cluster, load, before, broken, told)}
         elif view.phase == "Completed":
             cluster.stop_zookeeper()
-            serving = _serving(cluster)
+            serving = [*_serving(cluster), *batches.missing]
             mark = load.seconds()
             upgrade = _released(cluster, terminal, by_hand=arguments.by_hand)
             broken = [*serving, *(f"after the upgrade: {problem}" for problem in _serving(cluster))]
@@ -374,6 +420,7 @@ def _manifest(layout: Layout) -> dict[str, Any]:
                 "resources": {"requests": {"cpu": "50m", "memory": "384Mi"}},
             },
             "verification": {"runner": "Job", "image": VERIFIER_IMAGE},
+            "strategy": layout.strategy,
             "preflight": {"accepted": [{"code": "ControllerListenerPlaintext"}, {"code": "SuperUserAnonymous"}]},
         },
     }
@@ -397,12 +444,12 @@ def _begin(layout: Layout, terminal: Terminal, migration: Migration, *, by_hand:
 
 
 def _follow(
-    migration: Migration, terminal: Terminal, arguments: argparse.Namespace, told: Told, load: Load
+    migration: Migration, terminal: Terminal, arguments: argparse.Namespace, told: Told, load: Load, batches: Batches
 ) -> tuple[View, bool]:
     """Follow it to ``Completed``, or until preflight has judged and blocks, or until the time is up.
 
     With ``--back``, ask for the way back as soon as one broker runs KRaft, and follow it to ``RolledBack``. With ``--by-hand``, ask for nothing.
-    Adds what the migration says to ``told``.
+    Adds what the migration says to ``told``, and the brokers that are down together to ``batches``.
 
     Returns
     -------
@@ -417,6 +464,7 @@ def _follow(
     while time.monotonic() < deadline:
         view = migration.view() or view
         terminal.change(view)
+        batches.look(view)
         if not back:  # a reassignment would hold the way back up
             load.look(view)
         if not told or told[-1][1] != f"{view.phase}: {view.message}":

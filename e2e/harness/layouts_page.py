@@ -10,7 +10,7 @@ HEAD = """# Layouts of other people's brokers
 
 <!-- Generated from benchmarks/measured/layouts by `python docs/generate.py`; changes here are lost. -->
 
-Each row is a cluster of three brokers on the embedded Kubernetes: a vendor's chart with the vendor's entrypoint, or plain manifests as people write them. One KafkaMigration is applied while a producer and a
+Each row is a cluster of three brokers (six with batches) on the embedded Kubernetes: a vendor's chart with the vendor's entrypoint, or plain manifests as people write them. One KafkaMigration is applied while a producer and a
 consumer group are at work.
 
 `make e2e-layouts VENDOR=DIR` runs the rows without a result; `ARGS="NAME --again"` repeats one. With `ARGS="NAME --by-hand"` you write the KafkaMigration yourself, and no result is kept. `DIR` contains the charts (`charts/bitnami-kafka`, `charts/cp-kafka`) and the images' scripts
@@ -110,13 +110,19 @@ def _told(layout: Layout, result: Mapping[str, Any]) -> str:
     link = f"[{layout.name}](#{layout.name})" if result["broken"] else layout.name
     match result["outcome"]:
         case "migrated" if not result["broken"]:
-            return "`Completed`"
+            return f"`Completed`{_batches(result)}"
         case "migrated":
             return f"**✗** `Completed`, and not as promised ({link})"
         case "refused":
             return f"refused in preflight: {', '.join(f'`{c}`' for c in dict.fromkeys(f['code'] for f in result['findings']))}"
         case _:
             return f"**✗** stuck in `{result['phase']}` ({link})"
+
+
+def _batches(result: Mapping[str, Any]) -> str:
+    together = [f"{', '.join(map(str, brokers))} ({mode})" for mode, brokers in result.get("batches", ())]
+    killed = f"; killed meanwhile: {result['killed']}" if result.get("killed") else ""
+    return f"; down together: {'; '.join(together)}{killed}" if together else ""
 
 
 def _lost(result: Mapping[str, Any]) -> str:

@@ -38,8 +38,8 @@ echo "advertised.listeners=PLAINTEXT://$HOSTNAME.{_DOMAIN}:9092" >> /etc/kafka-b
 """
 
 
-def zones(zookeeper: str) -> tuple[dict[str, Any], ...]:
-    """Return a StatefulSet for each zone. Each mounts a ConfigMap of its own with the properties and the scripts that start and probe the broker."""
+def zones(zookeeper: str, brokers: int = 1) -> tuple[dict[str, Any], ...]:
+    """Return a StatefulSet of so many brokers for each zone. Each mounts a ConfigMap of its own with the properties and the scripts that start and probe the broker."""
     objects = [_service()]
     for zone, first_id in ZONES.items():
         name = f"kafka-{zone}"
@@ -49,7 +49,7 @@ def zones(zookeeper: str) -> tuple[dict[str, Any], ...]:
         container["env"].append({"name": "FIRST_ID", "value": str(first_id)})
         container["readinessProbe"] = {"exec": {"command": ["bash", "/scripts/ready.sh"]}, "periodSeconds": 3}
         volume = {"name": VOLUME, "configMap": {"name": f"{name}-files"}}
-        objects.append(_stateful_set(name, 1, {"containers": [container], "volumes": [volume]}, {"zone": zone}))
+        objects.append(_stateful_set(name, brokers, {"containers": [container], "volumes": [volume]}, {"zone": zone}))
     return tuple(objects)
 
 

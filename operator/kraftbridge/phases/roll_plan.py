@@ -71,7 +71,7 @@ def _planned(
     most = step.spec.strategy.most_down(len(order))
     found = Assignments(()) if isinstance(seen, Unobserved) else seen.by_broker(broker_ids)
     steps = batches.planned(order, found, most, holder, copies=phase is Phase.TAKING_OVER)
-    hold = hold_seconds(step.spec.strategy, phase)
+    hold = hold_seconds(step.spec.strategy, mode)
     total = sum(seconds + HAND_OVER_SECONDS * (len(batch.brokers) - 1) + hold for batch in steps)
     return PlannedRoll(
         mode=mode,
@@ -83,9 +83,9 @@ def _planned(
     )
 
 
-def hold_seconds(strategy: StrategySpec, phase: Phase) -> int:
-    """Return the pause after a restart in a phase, while JVMs cache the broker's old address."""
-    if phase in (Phase.UPGRADING_BROKERS, Phase.TAKING_OVER):
+def hold_seconds(strategy: StrategySpec, mode: BrokerMode) -> int:
+    """Return the pause after a restart to a mode, while JVMs cache the broker's old address."""
+    if mode in (BrokerMode.UPGRADED, BrokerMode.MIGRATION):
         return strategy.address_cache_seconds
     return min(strategy.address_cache_seconds, strategy.short_address_cache_seconds)
 
