@@ -55,6 +55,8 @@ def status_picture(migration: ReadMigration, now: datetime) -> RenderableType:
     if status.operation is not None:
         took = _age(now, status.operation.started_at)
         facts.add_row("at work", f"{status.operation.kind} {status.operation.pod}, for {took}")
+    if status.batch is not None and (others := [other.pod for other in status.batch.others]):
+        facts.add_row("batch", f"down together with {', '.join(others)}")
     if status.migration_offset is not None:
         moved = _ago(now, status.migration_offset.moved_at, "moved ")
         facts.add_row("/migration", f"offset {status.migration_offset.offset}{moved}")

@@ -71,6 +71,18 @@ def test_status_shows_phase_brokers_quorum_wait_and_verdict(run: Run, migrate: A
         assert part in shown
 
 
+def test_status_names_every_broker_that_is_down_by_the_operator(run: Run, migrate: Any) -> None:
+    operations = [
+        {"kind": "RestartBroker", "nodeId": i, "pod": f"kafka-{i}", "podUid": f"uid-{i}", "startedAt": stamp(20)}
+        for i in (4, 5)
+    ]
+    batch = {"brokers": [4, 5], "others": operations[:1], "stoppedAt": stamp(10)}
+    migrate(status("RollingBrokers", operation=operations[1], batch=batch))
+    shown = run("status").output
+    assert "kafka-5, for" in shown
+    assert "down together with kafka-4" in shown
+
+
 @pytest.mark.parametrize("phase", ["Preflight", "RollingBack", "RolledBack", "Completed"])
 def test_status_draws_every_kind_of_way(run: Run, migrate: Any, phase: str) -> None:
     migrate({"phase": phase})
