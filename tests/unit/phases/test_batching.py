@@ -113,8 +113,9 @@ def test_a_batch_begins_with_the_next_broker_and_names_those_that_follow() -> No
 )  # fmt: skip
 def test_a_broker_goes_alone(situation: Situation) -> None:
     decision = situation.decide()
-    assert len(restarts(decision)) == 1
+    (broker,) = restarts(decision)
     assert decision.status.batch is None
+    assert any(f"Broker {broker} restarts alone: " in event.message for event in decision.events)
 
 
 def test_the_next_one_is_stopped_once_the_one_before_has_handed_over_its_leaders() -> None:

@@ -32,16 +32,22 @@ SETTLED_FOR: Final = timedelta(seconds=5)
 def begin_batch(draft: Draft, roll: Roll) -> None:
     """Record which brokers join the one whose restart has just begun. Where anything is not known, none does."""
     operation, found = draft.status.operation, assignments_of(draft)
-    if operation is None or found is None or not draft.spec.strategy.in_batches:
+    if operation is None or not draft.spec.strategy.in_batches:
         return
     broker_ids = draft.status.broker_ids
     pending = [broker_ids[pod.name] for _, pod in roll.pending]
     if pending[:1] != [operation.node_id]:
         return
+    if found is None:
+        seen = draft.observation.assignments
+        reason = str(seen) if isinstance(seen, Unobserved) else "the last reading is too old"
+        _tell_alone(draft, operation, f"it is not known where the replicas are: {reason}")
+        return
     copies = draft.status.phase is Phase.TAKING_OVER
     alone = batches.going_alone(pending, controller_of(draft), is_first=roll.done == 0, copies=copies)
     batch = batches.next_batch(pending, found, draft.spec.strategy.most_down(len(broker_ids)), alone)
     if len(batch.brokers) == 1:
+        _tell_alone(draft, operation, batch.limit)
         return
     draft.update(
         batch=BatchStatus(
@@ -51,6 +57,11 @@ def begin_batch(draft: Draft, roll: Roll) -> None:
     names = ", ".join(map(str, batch.brokers))
     limit = f"; {batch.limit}" if batch.limit else ""
     draft.tell(EventReason.BROKER_RESTARTING, f"Brokers {names} restart together, one stopped after another{limit}")
+
+
+def _tell_alone(draft: Draft, operation: Operation, why: str) -> None:
+    if why:
+        draft.tell(EventReason.BROKER_RESTARTING, f"Broker {operation.node_id} restarts alone: {why}")
 
 
 def controller_of(step: StepContext) -> int | None:
