@@ -137,6 +137,7 @@ class Row:
                     wanted = attempt.target
                 elif attempt.target == "BridgeRelease" and view.phase == "UpgradingBrokers" and ready:
                     if not striker.open(view.phase):
+                        striker.end_at_rest()
                         break
                 elif view.phase == "AwaitingFinalization" and view.awaits_user and not striker.open(view.phase):
                     wanted = "KRaft" if attempt.back_from is None else ""

@@ -109,6 +109,11 @@ class Striker:
                 visit.undone = True
                 visit.struck.undo()
 
+    def end_at_rest(self) -> None:
+        """Take the phase of every fault for ended: the migration rests in it, and is asked for nothing more."""
+        for visit in self.visits:
+            visit.left_at = visit.left_at or time.time()
+
     def _judge_effect(self, visit: Visit, view: View) -> None:
         try:
             visit.missed = visit.struck.missed(view)
