@@ -41,13 +41,13 @@ def begin_batch(draft: Draft, roll: Roll) -> None:
     if found is None:
         seen = draft.observation.assignments
         reason = str(seen) if isinstance(seen, Unobserved) else "the last reading is too old"
-        _tell_alone(draft, operation, f"it is not known where the replicas are: {reason}")
+        _note_alone(draft, operation, f"it is not known where the replicas are: {reason}")
         return
     copies = draft.status.phase is Phase.TAKING_OVER
     alone = batches.going_alone(pending, controller_of(draft), is_first=roll.done == 0, copies=copies)
     batch = batches.next_batch(pending, found, draft.spec.strategy.most_down(len(broker_ids)), alone)
     if len(batch.brokers) == 1:
-        _tell_alone(draft, operation, batch.limit)
+        _note_alone(draft, operation, batch.limit)
         return
     draft.update(
         batch=BatchStatus(
@@ -59,7 +59,7 @@ def begin_batch(draft: Draft, roll: Roll) -> None:
     draft.tell(EventReason.BROKER_RESTARTING, f"Brokers {names} restart together, one stopped after another{limit}")
 
 
-def _tell_alone(draft: Draft, operation: Operation, why: str) -> None:
+def _note_alone(draft: Draft, operation: Operation, why: str) -> None:
     if why:
         draft.tell(EventReason.BROKER_RESTARTING, f"Broker {operation.node_id} restarts alone: {why}")
 
