@@ -208,7 +208,8 @@ class Observer:
         now: datetime,
     ) -> Observation:
         """Return the current observation. Parts that the phase does not need are not read."""
-        identity, status = migration.identity, migration.status
+        identity = migration.identity
+        status = migration.status
         parts = _asked(needs(status, now), migration.spec)
         choosing = chooses_channel(migration.spec, status)
         spec = with_channel(migration.spec, status)
@@ -237,8 +238,7 @@ class Observer:
         archive = look(
             Part.ARCHIVE, "archive", archives.find, self._kubernetes, identity.namespace, _archive_of(status)
         )
-        canary = canary_topic(status.canary.value) if status.canary is not None else ""
-        canaries = look(Part.CANARY_BY_BROKER, "brokers", clients.brokers.serves_topic, canary)
+        canaries = look(Part.CANARY_BY_BROKER, "brokers", clients.brokers.serves_topic, _canary_of(status))
         views = look(Part.CONTROLLER_BY_BROKER, "brokers", _views, clients)
         features = look(Part.CONTROLLER_FEATURES, "controllers", self._controllers_features, clients, memory)
         if features is None:
@@ -723,6 +723,11 @@ def _handed_over(
         lacking=hand_over.lacking(needed, stateful_set["spec"]["template"]),
         owner_renders=hand_over.owner_renders(needed, stateful_set),
     )
+
+
+def _canary_of(status: MigrationStatus) -> str:
+    """Return the topic that the canary creates, ``""`` without one."""
+    return "" if status.canary is None else canary_topic(status.canary.value)
 
 
 def _archive_of(status: MigrationStatus) -> str:
