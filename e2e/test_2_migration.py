@@ -17,7 +17,6 @@ from e2e.harness.secrets import secrets_of, spellings, what_leaves
 
 ARTIFACTS = REPOSITORY / ".artifacts/demo"
 NAMESPACE = "kafka-e2e"
-HOLD_S = 10
 """Shorter than JVMs' address caches: this test is about data and gates, not about the longest stall."""
 
 
@@ -51,7 +50,7 @@ def _demo(*options: str) -> int:
 def demo_exit_code() -> Iterator[int]:
     strikes = [part for fault, column in sorted(IN_MAKE_TEST) for part in ("--strike", f"{fault}@{column}")]
     try:
-        yield _demo("--pods", json.dumps(PODS), "--hold", str(HOLD_S), "--within", str(WITHIN_S), "--keep", *strikes)
+        yield _demo("--pods", json.dumps(PODS), "--within", str(WITHIN_S), "--keep", *strikes)
     finally:
         _demo("--clean")
 

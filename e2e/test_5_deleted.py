@@ -22,7 +22,6 @@ from e2e.harness.security import Security
 NAMESPACE = "kafka-deleted"
 ARTIFACTS = REPOSITORY / ".artifacts/deletions"
 TIMEOUT_S = 900
-HOLD_S = 10
 """As in the test of a migration: shorter than JVMs' address caches, since this is about data."""
 ONLY = os.environ.get("DELETIONS", "")
 """Parts of the names of what is deleted, separated by commas; everything without it."""
@@ -85,7 +84,7 @@ def story(kube: Kube) -> Iterator[Story]:
     load = Load(cluster)
     load.start()
     inventory = cluster.inventory()
-    resource = manifest(cluster, target="DualWrite", runner="Job", address_cache_seconds=HOLD_S)
+    resource = manifest(cluster, target="DualWrite", runner="Job")
     cluster.kube.apply(json.dumps(resource), NAMESPACE)
     migration = Migration(kube, NAMESPACE)
     told = Story(cluster, migration, Deleter(kube, migration), load, inventory, versions(operator))

@@ -17,7 +17,6 @@ from e2e.harness.operator_install import OperatorInstall
 NAMESPACE = "kafka-lost-quorum"
 ARTIFACTS = REPOSITORY / ".artifacts/lost-quorum"
 TIMEOUT_S = 900
-HOLD_S = 10
 KINDS = "kafkamigrations.kraftbridge.dev"
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2400)]
@@ -52,7 +51,7 @@ def story(cluster: ForeignCluster) -> Story:
     load = Load(cluster)
     load.start()
     inventory = cluster.inventory()
-    resource = manifest(cluster, target="DualWrite", runner="Job", address_cache_seconds=HOLD_S)
+    resource = manifest(cluster, target="DualWrite", runner="Job")
     cluster.kube.apply(json.dumps(resource), NAMESPACE)
     return Story(Migration(cluster.kube, NAMESPACE), load, inventory)
 

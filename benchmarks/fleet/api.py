@@ -169,7 +169,7 @@ class Clusters:
             container["env"][0] = {"name": "KAFKA_ZOOKEEPER_CONNECT", "value": connect}
         self.api.create(stateful_set)
         self.kafka[namespace] = FakeKafka(self.api, RealClock(), namespace)  # type: ignore[arg-type]
-        strategy = {"addressCacheSeconds": 1, "shortAddressCacheSeconds": 0, "sessionTimeoutHoldSeconds": 1}
+        strategy = {"addressCacheSeconds": 1, "sessionTimeoutHoldSeconds": 1}
         document = spec_document(strategy=strategy) | {"controllers": {}, "rehearsal": {"enabled": False}} | spec
         self.api.create(migration_object(document, namespace=namespace))
 

@@ -14,6 +14,7 @@ from typing import Any
 from e2e.harness.foreign import ForeignCluster, Style
 from e2e.harness.kube import CONTROLLERS_IMAGE, MANIFESTS, REPOSITORY, current_kube
 from e2e.harness.load import Load, client_impact
+from e2e.harness.migration import CLIENTS_CACHE_SECONDS
 from e2e.harness.sole_use import sole_use
 from rich.console import Console
 
@@ -46,9 +47,9 @@ class Holds:
     final_hold_s: float = 12.0
 
     @classmethod
-    def as_the_operator(cls, address_cache_s: float = 35, short_address_cache_s: float = 3) -> "Holds":
-        """Return the operator's own holds."""
-        return cls(short_ttl=True, hold_s=address_cache_s, short_hold_s=short_address_cache_s)
+    def as_the_operator(cls, clients_cache_s: float) -> "Holds":
+        """Return the operator's own holds: brokers cache addresses for 30 s, and with its options for one second."""
+        return cls(short_ttl=True, hold_s=max(32.0, clients_cache_s), short_hold_s=max(3.0, clients_cache_s))
 
     def arguments(self) -> list[str]:
         """Return them as the procedure takes them."""
@@ -200,7 +201,9 @@ def main() -> int:
     parser.add_argument("--style", type=Style, choices=list(Style), default=Style.ENV)
     parser.add_argument("--namespace", default="kafka-bare")
     parser.add_argument("--operator-holds", action="store_true", help="hold between restarts as the operator does")
-    parser.add_argument("--address-cache-seconds", type=float, default=35, help="with --operator-holds")
+    parser.add_argument(
+        "--address-cache-seconds", type=float, default=CLIENTS_CACHE_SECONDS, help="of clients, with --operator-holds"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the cluster running")
     parser.add_argument("--output", type=Path, default=REPOSITORY / ".artifacts/bare/bare.json")
     arguments = parser.parse_args()

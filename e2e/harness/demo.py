@@ -21,7 +21,15 @@ from e2e.harness.foreign import ForeignCluster, Style
 from e2e.harness.kube import CLUSTER, REPOSITORY, CommandFailedError, Kube, NotOursError, current_kube, eventually
 from e2e.harness.load import ClientImpact, Load, client_impact
 from e2e.harness.matrix import Column, Fault
-from e2e.harness.migration import ACCEPTED, VERIFIER_IMAGE, Migration, View, controllers_name, manifest
+from e2e.harness.migration import (
+    ACCEPTED,
+    CLIENTS_CACHE_SECONDS,
+    VERIFIER_IMAGE,
+    Migration,
+    View,
+    controllers_name,
+    manifest,
+)
 from e2e.harness.operator_install import IMAGES, OperatorInstall
 from e2e.harness.security import Security
 from e2e.harness.sole_use import remove_with_migrations, sole_use
@@ -406,7 +414,13 @@ def parse() -> argparse.Namespace:
         "--style", type=Style, choices=list(Style), default=Style.ENV, help="how brokers are configured"
     )
     parser.add_argument("--runner", choices=("SparkApplication", "Job"), default="SparkApplication")
-    parser.add_argument("--hold", type=int, default=35, metavar="SECONDS", help="strategy.addressCacheSeconds")
+    parser.add_argument(
+        "--hold",
+        type=int,
+        default=CLIENTS_CACHE_SECONDS,
+        metavar="SECONDS",
+        help="strategy.addressCacheSeconds: how long clients cache addresses",
+    )
     parser.add_argument(
         "--pods", default="{}", metavar="JSON", help='spec.pods, such as \'{"labels": {"team": "shop"}}\''
     )

@@ -27,7 +27,7 @@ from e2e.harness.kube import (
 from e2e.harness.layouts import LAYOUTS, RELEASE, ZOOKEEPER, Chart, Layout
 from e2e.harness.layouts_page import AUTO, BACK, CHANNEL
 from e2e.harness.load import Load, client_impact, longest_stall_began, longest_stalls
-from e2e.harness.migration import VERIFIER_IMAGE, Migration, View
+from e2e.harness.migration import CLIENTS_CACHE_SECONDS, VERIFIER_IMAGE, Migration, View
 from e2e.harness.operator_install import IMAGES, OperatorInstall
 from e2e.harness.own_chart import REFUSED, pods, write_final_manifest
 from e2e.harness.sole_use import remove_with_migrations, sole_use
@@ -420,7 +420,7 @@ def _manifest(layout: Layout) -> dict[str, Any]:
                 "resources": {"requests": {"cpu": "50m", "memory": "384Mi"}},
             },
             "verification": {"runner": "Job", "image": VERIFIER_IMAGE},
-            "strategy": layout.strategy,
+            "strategy": {"addressCacheSeconds": CLIENTS_CACHE_SECONDS, **layout.strategy},
             "preflight": {"accepted": [{"code": "ControllerListenerPlaintext"}, {"code": "SuperUserAnonymous"}]},
         },
     }

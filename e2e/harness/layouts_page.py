@@ -30,7 +30,7 @@ MIGRATED = """
   must serve as before, and the metadata must be the same. In brackets: what the migration said last when the longest stall began.
 - *Load*: the 5-minute load average of the machine (two cores) at the end of the run. Three brokers, three controllers, Kubernetes, the clients and a verification alone make 4 to 8. Where it was not recorded, `plain-image` shared the machine
   with other tests (10 to 20), and the others ran alone.
-- Runs without a recorded load had `strategy.addressCacheSeconds: 10`; now it is the default, 35. On the way back the brokers' JVMs run the user's own template and cache addresses for 30 s. With 10, a broker still connected to the former
+- Runs without a recorded load had `strategy.addressCacheSeconds: 10`, those until 2026-11-26 35. Now the operator holds as long as the brokers cache addresses. On the way back the brokers' JVMs run the user's own template and cache addresses for 30 s. With 10, a broker still connected to the former
   address of the one restarted before, until the connection's setup timeout of 10 s: the cause of the stalls of about 10 s.
 
 | layout | `spec.brokers` | result | lost | stall of the migration | the release afterwards | way back from `RollingBrokers` |

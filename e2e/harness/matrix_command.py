@@ -11,7 +11,7 @@ from e2e.harness.foreign import ForeignCluster, Style
 from e2e.harness.kube import REPOSITORY, CommandFailedError, Kube, current_kube
 from e2e.harness.kube import run as command
 from e2e.harness.matrix import Attempt, Column, Fault, Run, runs, sensible
-from e2e.harness.migration import Migration
+from e2e.harness.migration import CLIENTS_CACHE_SECONDS, Migration
 from e2e.harness.operator_install import IMAGES, OperatorInstall
 from e2e.harness.row import Row
 from e2e.harness.small_volumes import SmallVolumes
@@ -122,9 +122,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--hold",
         type=int,
-        default=10,
+        default=CLIENTS_CACHE_SECONDS,
         metavar="SECONDS",
-        help="strategy.addressCacheSeconds; shorter than JVMs' caches by default: promises are judged, not stalls",
+        help="strategy.addressCacheSeconds: how long clients cache addresses",
     )
     parser.add_argument("--runner", choices=("SparkApplication", "Job"), default="SparkApplication")
     parser.add_argument(

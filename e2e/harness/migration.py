@@ -22,13 +22,17 @@ NEEDS_HELP = {"BlockingFindings", "InvalidSpec", "Refused", "DeadlineExceeded"}
 ACCEPTED = (("ControllerListenerPlaintext", "controllers"), ("SuperUserAnonymous", "controllers"))
 
 
+CLIENTS_CACHE_SECONDS = 3
+"""``strategy.addressCacheSeconds``: the load's clients keep an address for less than one second."""
+
+
 def manifest(
     cluster: ForeignCluster,
     name: str = "demo",
     *,
     target: str = "KRaftBrokers",
     runner: str = "SparkApplication",
-    address_cache_seconds: int | None = None,
+    address_cache_seconds: int = CLIENTS_CACHE_SECONDS,
     accepted: tuple[tuple[str, str], ...] = ACCEPTED,
     storage_class: str | None = None,
     rehearsal: bool = False,
@@ -74,7 +78,7 @@ def manifest(
             "verification": {"runner": runner} | ({"image": verifier_image} if verifier_image else {}),
             "rehearsal": {"enabled": rehearsal},
             "preflight": {"accepted": [{"code": code, "object": where} for code, where in accepted]},
-            "strategy": {} if address_cache_seconds is None else {"addressCacheSeconds": address_cache_seconds},
+            "strategy": {"addressCacheSeconds": address_cache_seconds},
         },
     }
     if pods:

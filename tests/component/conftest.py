@@ -95,7 +95,7 @@ class Cluster:
 
     def create(self, name: str, **changes: Any) -> None:
         """Create a migration."""
-        document = spec_document(strategy={"addressCacheSeconds": 0, "shortAddressCacheSeconds": 0}) | changes
+        document = spec_document(strategy={"addressCacheSeconds": 0}) | changes
         document.setdefault("controllers", {})
         self.store.create(migration_object(document, name=name))
 

@@ -16,7 +16,7 @@ from tests.support.dry_start import SALT, compiled_agent, run_entrypoint
 from tests.support.kafka_processes import KAFKA_VERSION, ZOOKEEPER, kafka_libraries, kafka_processes, wait_for
 from tests.support.observations import spec_document
 
-from kraftbridge.builders.broker_overlays import render_properties
+from kraftbridge.builders.broker_overlays import SHORT_ADDRESS_CACHE, render_properties
 from kraftbridge.builders.dry_start_pods import LISTENER_FILE, DryStartFacts, run_secret
 from kraftbridge.copies.dry_start import (
     RESULT,
@@ -122,6 +122,37 @@ def test_the_configuration_is_reported_and_no_secret_is_told(tmp_path: Path, age
     assert start.missing_classes == ("authorizer.class.name",)
     assert "-secret" not in ended.output
     assert SALT not in ended.output
+
+
+JVMS = [Path("/usr/bin/java"), *sorted(Path("/usr/lib/jvm").glob("temurin-*/bin/java"))]
+"""Java 17, and the newest one of this machine if it has one."""
+
+
+@pytest.mark.parametrize("java", JVMS, ids=str)
+@pytest.mark.parametrize(
+    ("security", "options", "seconds"),
+    [
+        ("", "", 30),
+        ("", SHORT_ADDRESS_CACHE, 1),
+        ("networkaddress.cache.ttl=77", "", 77),
+        ("networkaddress.cache.ttl=77", SHORT_ADDRESS_CACHE, 77),
+        ("networkaddress.cache.ttl=-1", SHORT_ADDRESS_CACHE, -1),
+        ("networkaddress.cache.ttl=0", "", 0),
+        ("", "-Dsun.net.inetaddr.ttl=-1", -1),
+        ("", "-Dnetworkaddress.cache.ttl=5", 30),
+    ],
+)
+def test_the_jvm_tells_how_long_it_caches_addresses(
+    tmp_path: Path, agent: Path, libraries: Path, java: Path, security: str, options: str, seconds: int
+) -> None:
+    """The image's ``java.security`` wins over what the operator sets."""
+    (tmp_path / "server.properties").write_text("broker.id=1\nzookeeper.connect=z:2181\n")
+    (tmp_path / "java.security").write_text(security + "\n")
+    script = START.replace("java ", f"{java} -Djava.security.properties=$HERE/java.security {options} ")
+    ended = run_entrypoint(script, tmp_path, agent, libraries)
+    start = kafka_start(ended.output)
+    assert start is not None, ended.output
+    assert start.address_cache_seconds == seconds
 
 
 def test_a_class_from_a_volume_is_not_one_of_the_image(tmp_path: Path, agent: Path, libraries: Path) -> None:

@@ -94,7 +94,6 @@ SPEC = MigrationSpec.model_validate(
         "strategy": {
             "terminationGraceSeconds": GRACE_SECONDS,
             "addressCacheSeconds": 4,
-            "shortAddressCacheSeconds": 1,
             "sessionTimeoutHoldSeconds": 10,
             "syncPatienceSeconds": SYNC_PATIENCE_SECONDS,
         },

@@ -1003,7 +1003,7 @@ class FaithfulDryStarts:
         overlay = {} if key.mode is BrokerMode.ZOOKEEPER else {"kraftbridge.mode": str(key.mode)}
         reaches = {n: GivenSetting(v) for n, v in overlay.items()} if channel == self.reaching else {}
         images = (ContainerImage("kafka", self.image, "sha256:1", self.image, "sha256:1"),) if self.image else ()
-        start = KafkaStart(valid=True, settings={**settings, **reaches})
+        start = KafkaStart(valid=True, settings={**settings, **reaches}, address_cache_seconds=0)
         return CopyOutcome(key, broker, start, overlay=overlay, images=images)
 
     def _upgraded(self, copy: CopyOutcome, spec: MigrationSpec) -> CopyOutcome:

@@ -390,7 +390,11 @@ def dry_start_of(
             if s.source is SettingSource.STATIC and s.known and not s.sensitive
         }
         overlay = {} if key.mode is BrokerMode.ZOOKEEPER else {"kraftbridge.mode": key.mode.lower()}
-        start = KafkaStart(valid=True, settings={**given, **{n: GivenSetting(v) for n, v in overlay.items()}})
+        start = KafkaStart(
+            valid=True,
+            settings={**given, **{n: GivenSetting(v) for n, v in overlay.items()}},
+            address_cache_seconds=0,
+        )
         outcomes.append(CopyOutcome(key, broker, start, overlay=overlay))
     return DryStartState("same", report=DryStartReport("same", tuple(outcomes)))
 

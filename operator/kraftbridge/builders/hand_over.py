@@ -326,7 +326,8 @@ def _parts_of(image: str) -> tuple[str, str, dict[str, str]]:
     name, _, digest = image.partition("@")
     path, colon, tag = name.rpartition(":")
     if not colon or "/" in tag:
-        path, tag = name, ""
+        path = name
+        tag = ""
     first, slash, rest = path.partition("/")
     is_host = bool(slash) and ("." in first or ":" in first or first == "localhost")
     registry, repository = (first, rest) if is_host else ("docker.io", path)

@@ -425,10 +425,17 @@ def _start(raw: Mapping[str, Any]) -> KafkaStart:
         programs=tuple(map(_program, entries(raw, "events"))),
         refusals=tuple(map(str, entries(raw, "refusals"))),
         untried=str(raw.get("untried", "")),
+        address_cache_seconds=_seconds(raw.get("addressCacheSeconds")),
         kafka=str(raw.get("kafka", "")),
         java=str(raw.get("java", "")),
         host=str(raw.get("host", "")),
     )
+
+
+def _seconds(value: Any) -> int | None:
+    if not isinstance(value, int | None):
+        raise TypeError(f"a time is {type(value).__name__}")
+    return value
 
 
 def _mount_points(directories: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -63,7 +63,8 @@ def without_overlay(stateful_set: Mapping[str, Any], overlaid: Overlaid) -> Obje
 
 
 def _restore_container(container: Object, overlaid: Overlaid) -> None:
-    present, former = variables_of(container), variables_of(overlaid.former_container)
+    present = variables_of(container)
+    former = variables_of(overlaid.former_container)
     kept = [name for name in present if name not in overlaid.variables]
     restored = [name for name in former if name in overlaid.variables]
     order = [name for name in former if name in {*kept, *restored}]

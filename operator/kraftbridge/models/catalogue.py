@@ -1320,6 +1320,14 @@ class Code(StrEnum):
         "Give these parts their former content, or accept this finding, so that brokers restart with them",
         _ACCEPTABLE,
     )
+    ADDRESSES_CACHED_FOR_EVER = (
+        "AddressesCachedForEver", _BLOCKING, _PREFLIGHT,
+        ("In {mode} mode the JVM of pod {pod} caches addresses for ever (networkaddress.cache.ttl): "
+         "it does not find brokers and controllers again whose pods get other addresses when they restart"),
+        ("Set networkaddress.cache.ttl in java.security of the brokers' image to 30 seconds or less. "
+         "Accept this finding only if the pods keep their addresses, as with hostNetwork"),
+        _ACCEPTABLE,
+    )
     DRY_START_DIFFERS = (
         "DryStartDiffers", _BLOCKING, _PREFLIGHT,
         "A copy of pod {pod} would not start with what its broker runs: {differences}",

@@ -87,6 +87,8 @@ class KafkaStart:
     """Why the broker and the controllers' listener would not accept each other."""
     untried: str = ""
     """Why that could not be told."""
+    address_cache_seconds: int | None = None
+    """How long its JVM caches addresses, -1 for ever; None if the JVM does not tell."""
     kafka: str = ""
     java: str = ""
     host: str = ""

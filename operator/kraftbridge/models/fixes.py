@@ -138,6 +138,7 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
             Code.PROTOCOL_IN_FILE,
             Code.BROKER_IDENTITY_UNKNOWN,
             Code.SETTING_NOT_SERVED,
+            Code.ADDRESSES_CACHED_FOR_EVER,
             Code.DRY_START_DIFFERS,
             Code.DRY_START_FAILED,
             Code.DRY_START_OTHER_IMAGE,

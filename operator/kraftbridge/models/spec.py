@@ -521,10 +521,9 @@ class StrategySpec(Model):
     """Pace of the migration."""
 
     address_cache_seconds: Annotated[int, Field(ge=0, le=3600)] = 35
-    """Pause after a broker's restart, in seconds, while a JVM may cache an old address.
-    A JVM caches addresses for 30 s by default."""
-    short_address_cache_seconds: Annotated[int, Field(ge=0, le=3600)] = 3
-    """Pause after a broker's restart, in seconds, when every JVM of the cluster caches addresses for one second."""
+    """Pause after a broker's restart, in seconds, while a client may cache its old address.
+    A JVM caches addresses for 30 s by default, and nobody can ask the clients.
+    Where a broker's JVM caches them longer (``status.addressCaches``), the pause is that long."""
     hybrid_soak_seconds: Annotated[int, Field(ge=0)] = 0
     """Time in phase DualWrite before its gate is tried, in seconds. The brokers use ZooKeeper in this phase."""
     pure_soak_seconds: Annotated[int, Field(ge=0)] = 0

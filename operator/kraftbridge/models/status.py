@@ -1012,6 +1012,19 @@ class ImpactStatus(StatusModel):
     """The last 300 restarts, oldest first."""
 
 
+class AddressCachesStatus(StatusModel):
+    """How long the brokers' JVMs cache addresses, by the copy that does it longest; -1 is for ever.
+
+    Without a dry start it is what a JVM does by default, and what the operator sets.
+    """
+
+    template_seconds: int = 30
+    """With the user's own pod template, in seconds."""
+    operator_seconds: int = 1
+    """In the modes to which the operator restarts brokers, in seconds.
+    It sets ``sun.net.inetaddr.ttl``; ``networkaddress.cache.ttl`` of the image's ``java.security`` wins over that."""
+
+
 class PlannedRoll(StatusModel):
     """One rolling restart of the brokers that is ahead."""
 
@@ -1023,6 +1036,8 @@ class PlannedRoll(StatusModel):
     """Number of batches: the brokers of one batch are down together."""
     largest: int
     """Number of brokers in the largest batch."""
+    pause_seconds: int = 0
+    """Longest pause after a step, in seconds, while somebody may cache the old addresses."""
     minutes: int
     """Expected time, in minutes."""
     limit: str = ""
@@ -1035,7 +1050,8 @@ class PlannedRoll(StatusModel):
         if self.largest <= 1:
             how = "one broker at a time"
         limit = f"; {self.limit}" if self.limit else ""
-        return f"to mode {self.mode}: {self.restarts} restarts, {how}, about {self.minutes} min{limit}"
+        pause = f" with pauses of {self.pause_seconds} s" if self.pause_seconds else ""
+        return f"to mode {self.mode}: {self.restarts} restarts, {how}, about {self.minutes} min{pause}{limit}"
 
 
 class RollPlanStatus(StatusModel):
@@ -1488,6 +1504,7 @@ class MigrationStatus(StatusModel):
     """Number of runs that this migration has launched."""
     rehearsal: RehearsalStatus | None = None
     dry_start: DryStartStatus | None = None
+    address_caches: AddressCachesStatus = AddressCachesStatus()
     roll_plan: RollPlanStatus | None = None
     retired_runs: tuple[RetiredRun, ...] = ()
     """Verifications, rehearsals and dry starts of which something may be left. Their removal is repeated until then."""

@@ -80,7 +80,8 @@ def _logical_lines(text: str) -> Iterator[_LogicalLine]:
             continue
         parts.append(line)
         yield _LogicalLine("".join(sources), _joined(parts))
-        sources, parts = [], []
+        sources = []
+        parts = []
     if sources:
         yield _LogicalLine("".join(sources), _joined(parts))
 

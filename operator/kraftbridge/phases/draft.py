@@ -131,7 +131,8 @@ class StepContext:
         Where a host tells no pod, as with addresses of load balancers and nodes, the copies of a dry start tell it.
         The result is empty unless every pod has exactly one id.
         """
-        sets, zookeeper = self.stateful_sets(), self.observation.zookeeper
+        sets = self.stateful_sets()
+        zookeeper = self.observation.zookeeper
         if isinstance(sets, Unobserved) or isinstance(zookeeper, Unobserved):
             return {}
         pods = [pod for stateful_set in sets for pod in stateful_set.pods]

@@ -57,7 +57,7 @@ from kraftbridge.phases.draft import (
     reached,
     soak,
 )
-from kraftbridge.phases.nodes import controllers, converging, restarts, rolls, templates
+from kraftbridge.phases.nodes import address_caches, controllers, converging, restarts, rolls, templates
 from kraftbridge.phases.nodes.converging import Pace
 from kraftbridge.phases.nodes.rolls import reconcile_nodes
 from kraftbridge.phases.preflight import channel, dry_start
@@ -104,6 +104,7 @@ def run_preflight_phase(draft: Draft) -> Outcome:
     """Collect the findings and continue without a blocking one. This phase changes nothing."""
     draft.update(cluster_domain=draft.identity.cluster_domain)
     upgrading.take_upgrade(draft)
+    address_caches.take_address_caches(draft)
     roll_plan.take_plan(draft)
     return (
         certificates.ensure_issued(draft)

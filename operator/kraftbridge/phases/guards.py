@@ -181,7 +181,8 @@ def _restore_migration_flag(draft: Draft) -> Wait | None:
     'zookeeper.metadata.migration.enable' set to 'false'".
     That record cannot be undone (KIP-866).
     """
-    workload, status = draft.observation.controllers, draft.status.controllers
+    workload = draft.observation.controllers
+    status = draft.status.controllers
     if not draft.status.phase.row.migrates or status is None:
         return None
     if isinstance(workload, Unobserved) or workload.stateful_set is None or workload.stateful_set.deleting:
@@ -259,7 +260,9 @@ def _raise_alarm(draft: Draft, message: str) -> Wait:
 
 def _strangers(step: StepContext) -> Wait | None:
     """Find brokers that joined since preflight: the KRaft controller waits for them before the copy (KIP-866)."""
-    phase, cluster, zookeeper = step.status.phase, step.observation.cluster, step.observation.zookeeper
+    phase = step.status.phase
+    cluster = step.observation.cluster
+    zookeeper = step.observation.zookeeper
     on_its_way = phase.row.forward and phase.reversible and phase is not Phase.PROVISIONING_QUORUM
     if not on_its_way or step.status.operation is not None:
         return None
@@ -312,7 +315,9 @@ def effective_spec(migration: Migration) -> MigrationSpec:
 
 def blocked_deletion(step: StepContext) -> Wait | None:
     """Return the wait of a migration that is deleted half-way with ``onDeletion: Block``; None when its phase runs."""
-    spec, phase, operation = step.spec, step.status.phase, step.status.operation
+    spec = step.spec
+    phase = step.status.phase
+    operation = step.status.operation
     if not _deletion_interrupts(step.identity, step.status):
         return None
     if spec.on_deletion is not OnDeletion.BLOCK or spec.target is Target.ZOOKEEPER or operation is not None:

@@ -210,7 +210,8 @@ def _no_place(step: StepContext, phase: Phase) -> Wait | None:
 
 def _refused_target(step: StepContext) -> Wait | None:
     """Return why this phase cannot lead to ``spec.target``, None when it can. Admission refuses most of these first."""
-    phase, target = step.status.phase, step.spec.target
+    phase = step.status.phase
+    target = step.spec.target
     if target is Target.ZOOKEEPER:
         if phase.reversible:
             return None
@@ -344,7 +345,8 @@ def _progress(before: MigrationStatus, after: MigrationStatus) -> bool:
 
 def _set_quorum_ready(draft: Draft) -> None:
     """Keep the condition of a quorum that was ready: Unknown while its controllers are asked and do not answer."""
-    kind, quorum = ConditionType.QUORUM_READY, draft.observation.quorum
+    kind = ConditionType.QUORUM_READY
+    quorum = draft.observation.quorum
     former = condition(draft.status.conditions, kind)
     if former is None or former.reason not in (Reason.DONE, Reason.UNKNOWN) or quorum == NOT_NEEDED:
         return
@@ -443,7 +445,8 @@ def deletion_blocker(status: MigrationStatus) -> str:
 
 def release_blocker(status: MigrationStatus) -> str:
     """Return why the operator of a migration must not be removed now, ``""`` when it waits for nobody but the user."""
-    phase, controllers = status.phase, status.controllers
+    phase = status.phase
+    controllers = status.controllers
     if not phase.at_rest:
         way_back = " or back (spec.target: ZooKeeper)" if phase.reversible else ""
         return (

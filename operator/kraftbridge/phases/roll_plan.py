@@ -13,11 +13,10 @@ from typing import Final
 from kraftbridge.models.assignments import Assignments
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, Phase
-from kraftbridge.models.spec import StrategySpec
 from kraftbridge.models.status import PlannedRoll, RollPlanStatus
 from kraftbridge.phases import observed, upgrading
 from kraftbridge.phases.draft import Draft, StepContext
-from kraftbridge.phases.nodes import batches
+from kraftbridge.phases.nodes import address_caches, batches
 
 ASSUMED_SECONDS: Final = 60
 """Time for a broker to stop, start and catch up, until restarts of this cluster were measured."""
@@ -71,23 +70,21 @@ def _planned(
     most = step.spec.strategy.most_down(len(order))
     found = Assignments(()) if isinstance(seen, Unobserved) else seen.by_broker(broker_ids)
     steps = batches.planned(order, found, most, holder, copies=phase is Phase.TAKING_OVER)
-    hold = hold_seconds(step.spec.strategy, mode)
-    total = sum(seconds + HAND_OVER_SECONDS * (len(batch.brokers) - 1) + hold for batch in steps)
+    pauses = [_pause_seconds(step, phase, mode, is_last=batch is steps[-1]) for batch in steps]
+    total = sum(seconds + HAND_OVER_SECONDS * (len(batch.brokers) - 1) for batch in steps) + sum(pauses)
     return PlannedRoll(
         mode=mode,
         restarts=len(order),
         steps=len(steps),
         largest=max(len(batch.brokers) for batch in steps),
+        pause_seconds=max(pauses),
         minutes=-(-total // 60),
         limit=_limit(steps) if most > 1 else "",
     )
 
 
-def hold_seconds(strategy: StrategySpec, mode: BrokerMode) -> int:
-    """Return the pause after a restart to a mode, while JVMs cache the broker's old address."""
-    if mode in (BrokerMode.UPGRADED, BrokerMode.MIGRATION):
-        return strategy.address_cache_seconds
-    return min(strategy.address_cache_seconds, strategy.short_address_cache_seconds)
+def _pause_seconds(step: StepContext, phase: Phase, mode: BrokerMode, *, is_last: bool) -> int:
+    return address_caches.pause_seconds(step.spec.strategy, step.status.address_caches, phase, mode, is_last=is_last)
 
 
 def _limit(steps: Sequence[batches.Batch]) -> str:

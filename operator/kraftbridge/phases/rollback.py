@@ -551,7 +551,8 @@ def remove_unused_quorum(draft: Draft) -> Wait | None:
     They lead nothing, so there is nothing to ask the user: without the resource nobody would remove them.
     With ``onDeletion: Finish`` the migration goes on if its target lies behind this phase.
     """
-    status, spec = draft.status, draft.spec
+    status = draft.status
+    spec = draft.spec
     if not draft.identity.deleting or status.phase is not Phase.PROVISIONING_QUORUM or status.changed_fields:
         return None
     last = LAST_PHASE[spec.target]

@@ -68,7 +68,8 @@ def refuse_others(draft: Draft) -> Wait | None:
 
 def note_creation(draft: Draft) -> None:
     """Forget the UID of a controllers' StatefulSet that this step creates anew."""
-    objects, workload = draft.status.objects, draft.observation.controllers
+    objects = draft.status.objects
+    workload = draft.observation.controllers
     creates = any(isinstance(action, ApplyControllers) and not action.only for action in draft.actions)
     is_absent = isinstance(workload, ControllersWorkload) and workload.stateful_set is None
     if creates and is_absent and objects is not None and objects.controllers:
@@ -117,7 +118,8 @@ def _recorded_uid(step: StepContext) -> str:
 
     An earlier release of the operator recorded it in the name of the controllers alone (`controllers_name`).
     """
-    known, controllers = step.status.objects, step.status.controllers
+    known = step.status.objects
+    controllers = step.status.controllers
     if known is not None:
         return known.migration
     name = "" if controllers is None else controllers.name

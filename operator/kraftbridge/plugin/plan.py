@@ -181,7 +181,8 @@ def _merged_by_name(own: list[Object], wanted: list[Object]) -> list[Object]:
 
 def _with_original(spec: Mapping[str, Any], original: OriginalState) -> Object:
     """Return a StatefulSet's spec with the user's own image, environment and volumes, which an overlay may replace."""
-    container, volumes = original.container, original.volumes
+    container = original.container
+    volumes = original.volumes
     result = deepcopy(dict(spec))
     pod = result["template"]["spec"]
     for own in pod["containers"]:

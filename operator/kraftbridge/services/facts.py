@@ -210,7 +210,8 @@ class Facts:
         kafka = workloads.container_of(stateful_set, migration.spec.brokers.container) or {}
         if restored is recorded or facts.upgrade is None or kafka.get("image") != facts.upgrade.image:
             return stateful_set
-        former, kept = variables_of(recorded.container), variables_of(restored.container)
+        former = variables_of(recorded.container)
+        kept = variables_of(restored.container)
         overlaid = Overlaid(
             container=migration.spec.brokers.container,
             variables={name for name, entry in kept.items() if former.get(name) != entry},

@@ -32,7 +32,8 @@ class Seen:
                 raise ObservationError(self.source, f"topic {topic.name}: {error_name(topic.error_code)}")
             for partition in topic.partitions:
                 key = (topic.name, partition.partition_index)
-                replicas, in_sync = self._one(partition.replica_nodes), self._one(partition.isr_nodes)
+                replicas = self._one(partition.replica_nodes)
+                in_sync = self._one(partition.isr_nodes)
                 if key in self.partitions:
                     others, also = self.partitions[key]
                     replicas, in_sync = self._one(replicas | others), self._one(in_sync & also)

@@ -35,7 +35,7 @@ from kraftbridge.models.dry_start import (
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.runs import RunKind
-from kraftbridge.models.status import DryStartStatus, FindingStatus
+from kraftbridge.models.status import AddressCachesStatus, DryStartStatus, FindingStatus
 
 FINE = dry_start_of()
 ZOOKEEPER, MIGRATION, KRAFT = BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, BrokerMode.KRAFT
@@ -84,8 +84,12 @@ def with_settings(mode: BrokerMode, more: Mapping[str, GivenSetting], without: s
     return with_copies(copies)
 
 
+OF_COPIES = ("DryStart", "BrokerCredentials", "AddressesCached")
+"""How the codes of findings begin that tell what copies of pods showed."""
+
+
 def found(case: Situation) -> dict[str, FindingStatus]:
-    return {f.code: f for f in case.decide().status.findings if f.code.startswith(("DryStart", "BrokerCredentials"))}
+    return {f.code: f for f in case.decide().status.findings if f.code.startswith(OF_COPIES)}
 
 
 def test_a_faithful_dry_start_opens_the_gate() -> None:
@@ -393,3 +397,36 @@ def test_what_may_be_accepted_opens_the_gate_and_stays_visible(code: str) -> Non
     decision = case.asking(preflight=accepted).decide()
     assert decision.status.phase is Phase.PROVISIONING_QUORUM
     assert [f.accepted for f in decision.status.findings if f.code == code] == [True]
+
+
+def caching(seconds: Mapping[BrokerMode, int | None]) -> DryStartState:
+    """Return a dry start whose JVMs cache addresses that long in each mode."""
+    report = dry_start_of().report
+    assert report is not None
+    copies = []
+    for copy in report.copies:
+        assert copy.start is not None
+        copies.append(replace(copy, start=replace(copy.start, address_cache_seconds=seconds.get(copy.key.mode))))
+    return with_copies(copies)
+
+
+def test_preflight_records_how_long_the_jvms_cache_addresses() -> None:
+    told = {BrokerMode.ZOOKEEPER: 60, BrokerMode.MIGRATION: 1, BrokerMode.KRAFT: 2}
+    recorded = situation(caching(told)).decide().status.address_caches
+    assert recorded == AddressCachesStatus(template_seconds=60, operator_seconds=2)
+    known = situation(caching({})).with_status(address_caches=recorded)
+    assert known.decide().status.address_caches == recorded, "JVMs that do not tell change nothing"
+    assert situation(caching({})).decide().status.address_caches == AddressCachesStatus(
+        template_seconds=30, operator_seconds=1
+    )
+
+
+@pytest.mark.parametrize("mode", [BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, BrokerMode.KRAFT])
+def test_a_jvm_that_caches_addresses_for_ever_blocks_until_that_is_accepted(mode: BrokerMode) -> None:
+    told = dict.fromkeys((BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, BrokerMode.KRAFT), 1) | {mode: -1}
+    case = situation(caching(told))
+    names = found(case)
+    assert names["AddressesCachedForEver"].severity is Severity.BLOCKING
+    assert f"In {mode} mode the JVM of pod kafka-0" in names["AddressesCachedForEver"].reason
+    caches = case.decide().status.address_caches
+    assert -1 in (caches.template_seconds, caches.operator_seconds)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from tests.support.observations import BROKER_IDS, NOW, open_gate, zookeeper
 
 from kraftbridge.models.phase import BrokerMode, Phase, Target
-from kraftbridge.models.status import BrokerUpgradeStatus, ImpactStatus, RestartRecord, RollPlanStatus
+from kraftbridge.models.status import (
+    AddressCachesStatus,
+    BrokerUpgradeStatus,
+    ImpactStatus,
+    RestartRecord,
+    RollPlanStatus,
+)
 from kraftbridge.phases.draft import StepContext
 from kraftbridge.phases.roll_plan import plan_of
 
@@ -47,8 +54,8 @@ def test_an_upgrade_is_a_roll_of_its_own() -> None:
 def test_minutes_have_the_pause_after_each_restart_and_what_was_measured_before() -> None:
     assumed = plan_for(Target.KRAFT)
     assert not assumed.measured
-    # 60 s assumed, and 35 s (Migration) or 3 s (KRaft) of pause after each of three restarts.
-    assert [roll.minutes for roll in assumed.rolls] == [5, 4]
+    # 60 s assumed, and 35 s of pause after each of three restarts.
+    assert [(roll.minutes, roll.pause_seconds) for roll in assumed.rolls] == [(5, 35), (5, 35)]
     restart = RestartRecord(
         node_id=BROKER_IDS[0],
         phase=Phase.TAKING_OVER,
@@ -64,7 +71,17 @@ def test_minutes_have_the_pause_after_each_restart_and_what_was_measured_before(
     plan = again.decide().status.roll_plan
     assert plan is not None
     assert (plan.measured, plan.seconds_per_restart) == (True, 120)
-    assert [roll.minutes for roll in plan.rolls] == [8, 7]
+    assert [roll.minutes for roll in plan.rolls] == [8, 8]
+
+
+def test_the_pauses_of_a_plan_are_those_of_the_slowest_cache() -> None:
+    own = AddressCachesStatus(template_seconds=120, operator_seconds=1)
+    case = open_gate(Phase.PREFLIGHT, Target.KRAFT).pacing(address_cache_seconds=3)
+    step = StepContext(case.identity, case.spec, case.observation, case.now, case.status)
+    step = replace(step, status=case.status.model_copy(update={"address_caches": own}))
+    plan = plan_of(step, {f"kafka-{i}": i for i in BROKER_IDS})
+    # 60 s assumed for each of three restarts; after the last one of the first roll no JVM caches for long.
+    assert [(roll.minutes, roll.pause_seconds) for roll in plan.rolls] == [(8, 122), (4, 3)]
 
 
 def test_a_plan_stays_while_the_brokers_are_not_known() -> None:
@@ -76,6 +93,9 @@ def test_a_plan_stays_while_the_brokers_are_not_known() -> None:
 
 def test_the_plan_is_told_in_sentences() -> None:
     lines = plan_for(Target.KRAFT).lines
-    assert lines[0] == "Rolling restart to mode Migration: 3 restarts, one broker at a time, about 5 min"
-    assert "All: 6 restarts in 6 steps, about 9 min, with 60 s for a restart (an assumption" in lines[-1]
+    assert (
+        lines[0]
+        == "Rolling restart to mode Migration: 3 restarts, one broker at a time, about 5 min with pauses of 35 s"
+    )
+    assert "All: 6 restarts in 6 steps, about 10 min, with 60 s for a restart (an assumption" in lines[-1]
     assert plan_for(Target.QUORUM_READY).lines == ("No broker restarts on the way to spec.target",)

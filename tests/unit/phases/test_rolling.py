@@ -55,7 +55,7 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.report import Profile
 from kraftbridge.models.runs import RunKind
-from kraftbridge.models.status import Operation, OperationKind
+from kraftbridge.models.status import AddressCachesStatus, Operation, OperationKind
 
 ROLLS = [
     (Phase.TAKING_OVER, BrokerMode.MIGRATION, None),
@@ -425,10 +425,25 @@ def back(phase: Phase, done: int) -> Situation:
 
 
 @pytest.mark.parametrize(
-    ("phase", "done", "seconds"), [(Phase.TAKING_OVER, 0, 35), (Phase.TAKING_OVER, 2, 3), (Phase.ROLLING_BROKERS, 0, 3)]
+    ("phase", "done", "clients", "template", "ours", "seconds"),
+    [
+        (Phase.TAKING_OVER, 0, 35, 30, 1, 35),
+        (Phase.TAKING_OVER, 0, 3, 30, 1, 32),
+        (Phase.TAKING_OVER, 0, 3, 120, 1, 122),
+        (Phase.TAKING_OVER, 0, 3, -1, 1, 3),
+        (Phase.TAKING_OVER, 2, 2, 30, 1, 3),
+        (Phase.TAKING_OVER, 2, 35, 30, 1, 35),
+        (Phase.ROLLING_BROKERS, 0, 2, 30, 1, 3),
+        (Phase.ROLLING_BROKERS, 0, 2, 30, 60, 62),
+        (Phase.ROLLING_BROKERS, 0, 35, 30, 1, 35),
+    ],
 )
-def test_the_hold_lasts_as_long_as_addresses_are_cached(phase: Phase, done: int, seconds: int) -> None:
-    decision = back(phase, done).decide()
+def test_the_hold_lasts_as_long_as_brokers_or_clients_cache_addresses(
+    phase: Phase, done: int, clients: int, template: int, ours: int, seconds: int
+) -> None:
+    """Until the last broker of the first roll is back, some JVM runs the user's own template."""
+    caches = AddressCachesStatus(template_seconds=template, operator_seconds=ours)
+    decision = back(phase, done).pacing(address_cache_seconds=clients).with_status(address_caches=caches).decide()
     assert decision.status.hold_until == NOW + timedelta(seconds=seconds)
 
 
@@ -444,7 +459,7 @@ def test_a_paused_migration_finishes_the_restart_under_way_and_begins_no_other(p
 
 @pytest.mark.parametrize("phase", [Phase.TAKING_OVER, Phase.ROLLING_BROKERS])
 def test_the_step_that_ends_a_restart_begins_no_other_while_paused(phase: Phase) -> None:
-    ended = back(phase, 0).pacing(address_cache_seconds=0, short_address_cache_seconds=0).asking(paused=True)
+    ended = back(phase, 0).pacing(address_cache_seconds=0).asking(paused=True)
     decision = ended.decide()
     assert decision.status.operation is None
     assert not restarts(decision)

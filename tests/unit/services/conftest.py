@@ -151,9 +151,7 @@ def new_operator(clock: Clock, *, real_dry_starts: bool = False) -> Operator:
         kubernetes.create(obj)
     for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
         kubernetes.create({"kind": kind, "metadata": {"name": POLICY}})
-    document = spec_document(
-        strategy={"addressCacheSeconds": 1, "shortAddressCacheSeconds": 0, "sessionTimeoutHoldSeconds": 2}
-    )
+    document = spec_document(strategy={"addressCacheSeconds": 1, "sessionTimeoutHoldSeconds": 2})
     document["controllers"] = {"listener": {"securityProtocol": "SSL"}}
     kubernetes.create(migration_object(document))
     kubernetes.calls.clear()

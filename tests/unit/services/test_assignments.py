@@ -9,6 +9,7 @@ import pytest
 from tests.support.observations import NOW
 from tests.unit.services.conftest import Operator
 
+from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.assignments import Assignments, BudgetRoom
 from kraftbridge.models.observation import TopicRedundancy
 from kraftbridge.models.phase import Phase
@@ -49,6 +50,29 @@ def test_zones_are_those_of_the_nodes_where_no_broker_has_a_rack(operator: Opera
     racks = replace(seen, replicas=Assignments((), {10: "rack"}))
     assert racks.by_broker({"kafka-0": 10}).zones == {10: "rack"}
     assert seen.replicas.read_at == NOW
+
+
+@pytest.mark.parametrize("reason", ["GET answered 403: no", "GET answered 503: no", "GET failed after 10 s: timed out"])
+def test_a_silent_list_of_nodes_is_not_a_cluster_without_zones(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    """Without zones, brokers of two zones may be down together."""
+    answer = operator.kubernetes.list
+
+    def silent(api_version: str, kind: str, *args: Any, **more: Any) -> Any:
+        if kind == "Node":
+            raise ObservationError("Node objects in all namespaces", reason)
+        return answer(api_version, kind, *args, **more)
+
+    monkeypatch.setattr(operator.kubernetes, "list", silent)
+    with pytest.raises(ObservationError, match="Node objects"):
+        assignments.observe(operator.kubernetes, operator.kafka, migration_of(operator), TopicRedundancy((), ()), NOW)
+    racks = Assignments((), {0: "rack"})
+    monkeypatch.setattr(operator.kafka, "assignments", lambda _accepted: racks)
+    seen = assignments.observe(
+        operator.kubernetes, operator.kafka, migration_of(operator), TopicRedundancy((), ()), NOW
+    )
+    assert seen.by_broker({}).zones == {0: "rack"}, "where brokers name racks, nobody asks for nodes"
 
 
 def test_budgets_are_those_that_select_pods_of_brokers(operator: Operator) -> None:

@@ -114,7 +114,8 @@ def _is_of_release(name: str, record: BrokerRecord, now: BrokerNow) -> bool:
     """Return whether a difference is one between the releases' own settings and defaults: nobody states the setting."""
     if isinstance(record.settings, Unobserved) or isinstance(now.settings, Unobserved):
         return False
-    before, after = record.settings.get(name), now.settings.get(name)
+    before = record.settings.get(name)
+    after = now.settings.get(name)
     if not all(_is_default(setting) for setting in (before, after) if setting is not None):
         return False
     if before is None or after is None:

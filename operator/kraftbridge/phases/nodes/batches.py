@@ -141,7 +141,8 @@ def _filled(
     pending: Sequence[int], assignments: Assignments, most: int, alone: Mapping[int, str], spread: Spread
 ) -> Batch:
     first, *others = pending
-    chosen, refused = _Chosen([first]), _Refused()
+    chosen = _Chosen([first])
+    refused = _Refused()
     spread.take(first, chosen.taken)
     zone = assignments.zones.get(first)
     for broker in others:

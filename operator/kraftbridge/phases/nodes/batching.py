@@ -31,7 +31,8 @@ SETTLED_FOR: Final = timedelta(seconds=5)
 
 def begin_batch(draft: Draft, roll: Roll) -> None:
     """Record which brokers join the one whose restart has just begun. Where anything is not known, none does."""
-    operation, found = draft.status.operation, assignments_of(draft)
+    operation = draft.status.operation
+    found = assignments_of(draft)
     if operation is None or not draft.spec.strategy.in_batches:
         return
     broker_ids = draft.status.broker_ids
@@ -81,7 +82,8 @@ def assignments_of(step: StepContext) -> Assignments | None:
 
 def away(step: StepContext) -> frozenset[int]:
     """Return the brokers that restart now."""
-    operation, batch = step.status.operation, step.status.batch
+    operation = step.status.operation
+    batch = step.status.batch
     others = () if batch is None else batch.others
     return frozenset(each.node_id for each in (operation, *others) if each is not None)
 
@@ -204,7 +206,8 @@ def take_stopped(draft: Draft, batch: BatchStatus, former: Operation) -> None:
 
 def drop_waiting(draft: Draft) -> None:
     """Let the batch be those that were stopped; the others go with a later one."""
-    batch, operation = draft.status.batch, draft.status.operation
+    batch = draft.status.batch
+    operation = draft.status.operation
     if batch is None:
         return
     draft.update(batch=batch.model_copy(update={"waiting": ()}))
@@ -224,7 +227,8 @@ def restore_former(draft: Draft) -> None:
 
 def note_ends(draft: Draft) -> None:
     """Record what is seen of the ends of the pods that a batch restarts, also in a step that stops the next one."""
-    batch, operation = draft.status.batch, draft.status.operation
+    batch = draft.status.batch
+    operation = draft.status.operation
     if batch is None or operation is None:
         return
     followed = _noted(draft, operation)
@@ -245,7 +249,8 @@ def follow_other(draft: Draft) -> None:
 
     So deadlines, logs and messages are about the broker that needs them.
     """
-    batch, operation = draft.status.batch, draft.status.operation
+    batch = draft.status.batch
+    operation = draft.status.operation
     if batch is None or operation is None or batch.waiting or not _is_back(draft, operation):
         return
     late = next((other for other in batch.others if not _is_back(draft, other)), None)

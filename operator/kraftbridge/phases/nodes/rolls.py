@@ -50,6 +50,7 @@ from kraftbridge.phases import (
 )
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait, for_user
 from kraftbridge.phases.nodes import (
+    address_caches,
     batching,
     brokers,
     comparing,
@@ -136,6 +137,7 @@ def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:
 
     Return None when all of them run it and the last one is what it was.
     """
+    address_caches.take_address_caches(draft)
     return (
         _take_back(draft)
         or ensure_configured(draft, mode)
@@ -337,7 +339,8 @@ def _stop_next_of_batch(draft: Draft) -> Wait | None:
 
     Return None when there is none, or while something keeps it: the batch is followed meanwhile.
     """
-    batch, operation = draft.status.batch, draft.status.operation
+    batch = draft.status.batch
+    operation = draft.status.operation
     if batch is None or operation is None or not batch.waiting:
         return None
     if draft.spec.paused:
@@ -415,19 +418,19 @@ def _conclude_restart(draft: Draft, operation: Operation, stateful_set: Stateful
     ready_at = operation.last_pod_ready_at or draft.now
     draft.update(operation=None, nodes=_restarted(draft, operation, stateful_set.name, mode))
     roll = brokers.roll_of(draft)
-    seconds = draft.spec.strategy.address_cache_seconds
-    more = isinstance(roll, Unobserved) or bool(roll.pending)
-    # JVMs that run the user's own template cache addresses for `address_cache_seconds`.
-    first_roll = draft.status.phase in (Phase.UPGRADING_BROKERS, Phase.TAKING_OVER)
-    some_jvm_caches_long = mode is BrokerMode.ZOOKEEPER or (more and first_roll and mode is not BrokerMode.LIFTED)
-    if not some_jvm_caches_long:
-        seconds = min(seconds, draft.spec.strategy.short_address_cache_seconds)
+    seconds = address_caches.pause_seconds(
+        draft.spec.strategy,
+        draft.status.address_caches,
+        draft.status.phase,
+        mode,
+        is_last=not isinstance(roll, Unobserved) and not roll.pending,
+    )
     until = ready_at + timedelta(seconds=seconds)
     if batch is not None and draft.status.hold_until is not None:
         until = max(until, draft.status.hold_until)
     draft.update(
         hold_until=until,
-        hold_reason=f"the JVMs no longer cache the old address of broker {operation.node_id}",
+        hold_reason=f"brokers and clients no longer cache the old address of broker {operation.node_id}",
     )
 
 
@@ -664,7 +667,8 @@ def roll_changed_controllers(draft: Draft) -> Wait | None:
 
 def follow_changed_controller(draft: Draft) -> Wait | None:
     """Follow the voter that restarts with a change of ``spec.controllers``, and begin no other restart."""
-    status, operation = draft.status.controllers, draft.status.operation
+    status = draft.status.controllers
+    operation = draft.status.operation
     stateful_set = observed.controllers_set(draft)
     if status is None or status.change is None or operation is None or stateful_set is None:
         return None

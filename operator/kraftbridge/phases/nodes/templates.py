@@ -61,7 +61,8 @@ def record_templates(draft: Draft) -> Wait | None:
 def track(draft: Draft) -> None:
     """Forget a change that somebody has taken back."""
     for stateful_set in observed.read_sets(draft):
-        known, present = _known(draft.status, stateful_set.name), stateful_set.template
+        known = _known(draft.status, stateful_set.name)
+        present = stateful_set.template
         if known is None or known.change is None or present is None or known.digest != present.digest:
             continue
         _replace(draft, known.model_copy(update={"change": None}))
@@ -87,7 +88,8 @@ def blockers(step: StepContext, stateful_set: StatefulSetState) -> list[str]:
 
 def ensure_looked_at(draft: Draft, stateful_set: StatefulSetState) -> Wait | None:
     """Return None once a dry start has looked at what a broker of this StatefulSet would start from."""
-    name, present = stateful_set.name, stateful_set.template
+    name = stateful_set.name
+    present = stateful_set.template
     known = _known(draft.status, name)
     if present is None:
         # Where the user's word leads on without the original state, running brokers need none; one that restarts does.

@@ -167,6 +167,7 @@ def _stateful_set(step: StepContext, report: DryStartReport, stateful_set: State
         else:
             yield from _differences_from_overlay(name, mode, copies, report)
     yield from _programs(name, made)
+    yield from _cached_for_ever(name, made)
 
 
 def _of_same_image(step: StepContext, copies: Sequence[CopyOutcome]) -> Sequence[CopyOutcome]:
@@ -341,6 +342,15 @@ def _programs(name: str, copies: Sequence[CopyOutcome]) -> Iterator[FindingStatu
     if modes:
         programs = [f"{program} ({', '.join(sorted(names))} mode)" for program, names in sorted(modes.items())]
         yield finding(Code.DRY_START_PROGRAMS, name, programs="; ".join(programs[:_SHOWN_DIFFERENCES]))
+
+
+def _cached_for_ever(name: str, copies: Sequence[CopyOutcome]) -> Iterator[FindingStatus]:
+    """Find a JVM that resolves a name only once."""
+    for copy in copies:
+        seconds = None if copy.start is None else copy.start.address_cache_seconds
+        if seconds is not None and seconds < 0:
+            yield finding(Code.ADDRESSES_CACHED_FOR_EVER, name, pod=copy.key.pod, mode=copy.key.mode)
+            return
 
 
 def _skipped(copy: CopyOutcome) -> list[JavaProgram]:

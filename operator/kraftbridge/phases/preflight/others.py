@@ -40,7 +40,8 @@ def findings(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
 
 def _own(step: StepContext, claims: tuple[MigrationClaim, ...]) -> MigrationClaim:
     """Return what this migration claims. One that is not among the others is the youngest."""
-    identity, zookeeper = step.identity, step.observation.zookeeper
+    identity = step.identity
+    zookeeper = step.observation.zookeeper
     created = next((claim.created_at for claim in claims if claim.uid == identity.uid), "~")
     cluster_id = zookeeper.cluster_id if isinstance(zookeeper, ZooKeeperState) else None
     return MigrationClaim(

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.assignments import PodBudget, SeenAssignments
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.objects import section
@@ -29,7 +28,7 @@ def observe(
     Raises
     ------
     ObservationError
-        Brokers or API server do not answer.
+        Brokers or API server do not answer, or the operator may not list nodes.
     """
     found = brokers.assignments(_accepted(migration.spec.preflight, redundancy))
     pods = list(_pods(kubernetes, migration))
@@ -58,11 +57,8 @@ def _pods(kubernetes: ReadPort, migration: Migration) -> Iterator[Object]:
 
 
 def _zones_of_nodes(kubernetes: ReadPort, pods: Iterable[Object]) -> dict[str, str]:
-    """Return the zone of the node on which each pod runs; none where the operator may not list nodes."""
-    try:
-        nodes = kubernetes.list("v1", "Node", None)
-    except ObservationError:
-        return {}
+    """Return the zone of the node on which each pod runs."""
+    nodes = kubernetes.list("v1", "Node", None)
     labels = {node["metadata"]["name"]: section(node, "metadata", "labels") for node in nodes}
     zones = {}
     for pod in pods:

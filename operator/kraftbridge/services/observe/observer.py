@@ -232,7 +232,6 @@ class Observer:
         runner = look(Part.RUNNER_AVAILABLE, "API discovery", self._runner_available, spec)
         by_broker = look(Part.CLUSTER_BY_BROKER, "brokers", clients.brokers.cluster_by_broker)
         redundancy = look(Part.REDUNDANCY, "topics", self._redundancy, clients, memory, now)
-        assignments = look(Part.ASSIGNMENTS, "partitions", self._assignments, migration, clients, memory, now)
         survey = look(Part.SURVEY, "survey", self._survey, migration, clients, memory)
         registered = look(Part.REGISTERED_CONTROLLERS, "quorum", clients.controllers.registered_controllers)
         archive = look(
@@ -251,6 +250,9 @@ class Observer:
         issued = look(Part.ISSUED, "Secret of the listener", self._facts.issued, migration, now)
         record = look(Part.BROKER_RECORD, "record of the broker", self._record, identity, status, memory)
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
+        topics = self._result(redundancy)
+        # After the topics' redundancy was read, which it takes from memory then.
+        assignments = look(Part.ASSIGNMENTS, "partitions", self._assignments, migration, clients, memory, now)
         workload = self._result(controllers)
         znodes = self._result(zookeeper)
         observed_sets = tuple(self._result(s) for s in sets)
@@ -282,7 +284,7 @@ class Observer:
             metrics=metrics,
             cluster=self._result(cluster),
             cluster_by_broker=self._result(by_broker),
-            redundancy=self._result(redundancy),
+            redundancy=topics,
             assignments=self._result(assignments),
             run=_result_or_none(run),
             runner_available=self._result(runner),

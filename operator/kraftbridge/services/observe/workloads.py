@@ -149,7 +149,8 @@ def _is_on_a_lost_node(conditions: Mapping[str, Object]) -> bool:
     The node controller does so for every pod of a node that does not answer, and leaves the rest of its status as the
     kubelet wrote it last (``MarkPodsNotReady``). The kubelet gives a reason with each pod that is not Ready.
     """
-    ready, containers = conditions.get("Ready", {}), conditions.get("ContainersReady", {})
+    ready = conditions.get("Ready", {})
+    containers = conditions.get("ContainersReady", {})
     return ready.get("status") == "False" and not ready.get("reason") and containers.get("status") == "True"
 
 

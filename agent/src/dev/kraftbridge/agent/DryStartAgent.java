@@ -98,7 +98,7 @@ public final class DryStartAgent {
                 report.note("skipped", main, arguments);
                 Runtime.getRuntime().halt(0);
             }
-            report.publish(report.ofKafka(arguments));
+            report.publish(report.ofKafka(arguments, instrumentation));
             Runtime.getRuntime().halt(0);
         } catch (Throwable error) {
             System.err.println(NOTE + "{\"event\":\"failed\",\"reason\":" + Json.text(words(error)) + "}");
@@ -200,7 +200,7 @@ public final class DryStartAgent {
             }
         }
 
-        Map<String, Object> ofKafka(List<String> arguments) {
+        Map<String, Object> ofKafka(List<String> arguments, Instrumentation instrumentation) {
             Map<String, Object> result = new LinkedHashMap<>();
             result.put("version", 1);
             result.put("java", System.getProperty("java.version"));
@@ -208,6 +208,7 @@ public final class DryStartAgent {
             result.put("host", host());
             result.put("events", events());
             result.put("options", options());
+            result.put("addressCacheSeconds", addressCacheSeconds(instrumentation));
             result.put("jaas", jaas());
             Properties given = null;
             try {
@@ -614,6 +615,15 @@ public final class DryStartAgent {
                 return false;
             } catch (IOException | java.net.URISyntaxException | RuntimeException e) {
                 return true; // not known to be in the image
+            }
+        }
+
+        /** Returns how long this JVM caches addresses, null where it does not tell. */
+        private static Integer addressCacheSeconds(Instrumentation instrumentation) {
+            try {
+                return AddressCache.seconds(instrumentation);
+            } catch (ReflectiveOperationException | RuntimeException e) {
+                return null; // not a JDK with OpenJDK's class library
             }
         }
 
