@@ -272,16 +272,13 @@ class Observer:
             observed_sets,
             recorded,
         )
-        metrics: dict[int, ControllerMetrics | Unobserved] = {}
-        if Part.METRICS in parts:
-            metrics = self._metrics(spec, workload, clients)
         return Observation(
             at=now,
             stateful_sets=observed_sets,
             controllers=workload,
             zookeeper=znodes,
             quorum=self._result(quorum),
-            metrics=metrics,
+            metrics=self._metrics(spec, workload, clients) if Part.METRICS in parts else {},
             cluster=self._result(cluster),
             cluster_by_broker=self._result(by_broker),
             redundancy=topics,
