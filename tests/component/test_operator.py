@@ -21,6 +21,25 @@ def delete(cluster: Cluster, name: str) -> None:
     cluster.store.merge_patch("", KIND, "kafka", name, stamp)
 
 
+@pytest.fixture
+def resting(cluster: Cluster) -> None:
+    """Let the migration ``demo`` rest at its quorum, unless a test before this one brought it so far or further."""
+    if cluster.migration("demo") is None:
+        cluster.create("demo", target="QuorumReady")
+        cluster.eventually(lambda: cluster.condition("demo", "Ready") == ("True", "TargetReached"))
+
+
+@pytest.fixture
+def half_way(cluster: Cluster, resting: None) -> None:
+    """Let the migration ``demo`` go on to its brokers while no operator runs."""
+    if cluster.status("demo")["phase"] in {"TakingOver", "DualWrite"}:
+        return
+    cluster.operator.stop()
+    cluster.store.merge_patch("", KIND, "kafka", "demo", {"spec": {"target": "DualWrite"}})
+    cluster.operator.start()
+    cluster.eventually(lambda: cluster.status("demo").get("phase") == "TakingOver")
+
+
 def status_writes(cluster: Cluster, name: str) -> list[tuple[str, str]]:
     return [w for w in list(cluster.api.writes) if w[1].endswith(f"/kafkamigrations/{name}/status")]
 
@@ -92,9 +111,8 @@ def test_the_channel_is_found_recorded_and_never_chosen_again(cluster: Cluster) 
     cluster.dry_starts.template, env[:] = "same", own
 
 
+@pytest.mark.usefixtures("resting")
 def test_the_daemon_walks_and_writes_each_status_in_one_request(cluster: Cluster) -> None:
-    cluster.create("demo", target="QuorumReady")
-    cluster.eventually(lambda: cluster.condition("demo", "Ready") == ("True", "TargetReached"))
     status = cluster.status("demo")
     assert status["phase"] == "ProvisioningQuorum"
     assert status["observedGeneration"] == cluster.migration("demo")["metadata"]["generation"]  # type: ignore[index]
@@ -112,16 +130,13 @@ def test_the_daemon_walks_and_writes_each_status_in_one_request(cluster: Cluster
     assert len(status_writes(cluster, "demo")) <= before + 1
 
 
+@pytest.mark.usefixtures("half_way")
 def test_another_process_goes_on_where_one_stopped(cluster: Cluster) -> None:
-    cluster.operator.stop()
-    cluster.store.merge_patch("", KIND, "kafka", "demo", {"spec": {"target": "DualWrite"}})
-    cluster.operator.start()
-    cluster.eventually(lambda: cluster.status("demo").get("phase") == "TakingOver")
     cluster.eventually(lambda: cluster.store.objects["StatefulSet", "kafka", "kafka"]["metadata"].get("annotations"))
 
 
+@pytest.mark.usefixtures("half_way")
 def test_a_migration_half_way_is_not_deleted_until_it_is_abandoned(cluster: Cluster) -> None:
-    assert cluster.status("demo")["phase"] in {"TakingOver", "DualWrite"}
     delete(cluster, "demo")
     waits = cluster.eventually(
         lambda: [e for e in cluster.api.posted_events if "Deletion waits" in e.get("note", e.get("message", ""))],
