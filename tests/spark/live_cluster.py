@@ -109,9 +109,23 @@ class LiveCluster:
 
     def in_sync(self) -> bool:
         """Return whether every replica is in sync: no leader will write to a partition's state by itself."""
-        topics = self.admin.list_topics(timeout=60).topics.values()
-        partitions = [partition for topic in topics for partition in topic.partitions.values()]
-        return all(len(partition.isrs) == len(partition.replicas) for partition in partitions)
+        return not self.out_of_sync()
+
+    def out_of_sync(self) -> list[str]:
+        """Return the partitions of which each broker tells that a replica is not in sync."""
+        found = []
+        for broker, port in self.processes.broker_ports.items():
+            admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+            topics = admin.list_topics(timeout=60).topics
+            partitions = [
+                (name, partition) for name, topic in topics.items() for partition in topic.partitions.values()
+            ]
+            found += [
+                f"broker {broker}: {name}-{partition.id} has {partition.isrs} of {partition.replicas} in sync"
+                for name, partition in partitions
+                if len(partition.isrs) != len(partition.replicas)
+            ]
+        return found
 
     def fail_over(self) -> None:
         """Restart controllers one by one, up to three times each, until one of them mirrors the log again."""
