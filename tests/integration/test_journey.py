@@ -9,7 +9,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes"
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.long
 @pytest.mark.parametrize(("release", "way"), [("2.8.2", Way.KRAFT), ("2.4.1", Way.KRAFT)])
 def test_a_cluster_of_an_old_release_comes_to_kraft(release: str, way: Way) -> None:
     journey = travel(release, way, "")

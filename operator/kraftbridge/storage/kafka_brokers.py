@@ -19,10 +19,14 @@ from typing import Any, Final, Protocol, TypeVar
 
 from kafka.protocol.admin.cluster import DescribeClusterRequest
 from kafka.protocol.admin.configs import DescribeConfigsRequest
-from kafka.protocol.admin.topics import CreateTopicsRequest, ListPartitionReassignmentsRequest
+from kafka.protocol.admin.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreateTopicsRequest,
+    ListPartitionReassignmentsRequest,
+)
 from kafka.protocol.consumer import FetchRequest
 
-from kraftbridge.exceptions import InvalidSpecError, ObservationError
+from kraftbridge.exceptions import ActionError, InvalidSpecError, ObservationError
 from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.connections import Connections
 from kraftbridge.kafka.metadata import Metadata
@@ -249,6 +253,32 @@ class BrokerClient:
             raise ObservationError(self._source, f"ListPartitionReassignments answered {error_name(answer.error_code)}")
         partitions = partitions_of(answer.topics)
         return tuple(sorted(f"{topic.name}-{partition.partition_index}" for topic, partition in partitions))
+
+    def renew_leaders(self, partitions: Sequence[str]) -> None:
+        """Let ZooKeeper's controller give the leaders of these partitions a new epoch: no leader and no replica moves.
+
+        A leader whose request for a larger ISR was refused may wait for an answer for ever: in Kafka 2.8 it asks again
+        while the former request is still queued, and that fails (``Partition.sendAlterIsrRequest``,
+        ``DefaultAlterIsrManager``). With a new epoch it begins anew. A reassignment to the present replicas makes the
+        controller send one (``KafkaController.updateLeaderEpochAndSendRequest``).
+
+        Parameters
+        ----------
+        partitions
+            ``topic-partition``. Those that are reassigned, lack nothing, have no leader or are gone are left alone.
+
+        Raises
+        ------
+        ActionError
+            The controller does not answer, or refuses. The principal needs Alter on the cluster.
+        """
+        operation = f"renewing the leader epoch of {len(partitions)} partition(s)"
+        try:
+            failures = self._ask(partial(_renew_leaders, wanted=frozenset(partitions)))
+        except ObservationError as error:
+            raise ActionError(f"{operation}: {error}") from error
+        if failures:
+            raise ActionError(f"{operation}: AlterPartitionReassignments answered {', '.join(sorted(failures))}")
 
     def leader_epochs(self) -> tuple[dict[TopicPartition, int], frozenset[int]]:
         """Return the highest leader epoch of each partition that any broker serves, and the brokers that are silent.
@@ -754,6 +784,41 @@ def _reassignments(connection: Connection) -> Any:
         connection.close()
         raise WireError("it is not the controller")
     return answer
+
+
+def _renew_leaders(connection: Connection, wanted: frozenset[str]) -> set[str]:
+    """Reassign partitions to the replicas that they have; return the errors."""
+    answer = _reassignments(connection)
+    if answer.error_code:
+        return {error_name(answer.error_code)}
+    moving = {f"{topic.name}-{partition.partition_index}" for topic, partition in partitions_of(answer.topics)}
+    present = connection.all_topics(REQUEST_SECONDS, partial(_lacking, wanted=wanted - moving))
+    if not present:
+        return set()
+    request = AlterPartitionReassignmentsRequest
+    topics = [
+        request.ReassignableTopic(
+            name=name,
+            partitions=[
+                request.ReassignableTopic.ReassignablePartition(partition_index=number, replicas=list(replicas))
+                for number, replicas in numbers.items()
+            ],
+        )
+        for name, numbers in present.items()
+    ]
+    told = connection.call(request, REQUEST_SECONDS, max_version=0, timeout_ms=2000, topics=topics)
+    codes = {told.error_code, *(partition.error_code for _, partition in partitions_of(told.responses))}
+    return {error_name(code) for code in codes if code}
+
+
+def _lacking(metadata: Metadata, wanted: frozenset[str]) -> dict[str, dict[int, Sequence[int]]]:
+    """Return the replicas, in their order, of those partitions that have a leader and lack a replica in sync."""
+    found: dict[str, dict[int, Sequence[int]]] = {}
+    for topic, partition in partitions_of(metadata.topics):
+        is_whole = len(partition.isr_nodes) == len(partition.replica_nodes)
+        if f"{topic.name}-{partition.partition_index}" in wanted and not is_whole and partition.leader_id >= 0:
+            found.setdefault(topic.name, {})[partition.partition_index] = partition.replica_nodes
+    return found
 
 
 def _min_isr(connection: Connection, topics: list[str]) -> dict[str, int]:
