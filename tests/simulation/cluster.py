@@ -51,6 +51,7 @@ from kraftbridge.models.decision import (
     RemoveCanary,
     RemoveControllerClaim,
     RemoveRun,
+    RenewLeaders,
     RestartPod,
     RestoreStatefulSet,
     StopControllers,
@@ -486,6 +487,8 @@ class Cluster:
                 if not self.kafka.brokers[node].up:
                     return f"broker {node} does not answer"
                 self.becoming.record(action, self.moment(self.time.now))
+            case RenewLeaders():
+                self.leg.renew_leaders()
             case RestoreStatefulSet(name):
                 brokers = self.broker_set(name)
                 if not brokers.originals:
@@ -1135,7 +1138,8 @@ class Cluster:
         kafka = self.kafka
         if self.layout.on:
             return self._served_of_layout(*kafka.metadata_of(node))
-        return _served(*kafka.metadata_of(node), kafka.zk_controller or -1)
+        up, in_sync = kafka.metadata_of(node)
+        return _served(up, self.leg.in_sync(in_sync), kafka.zk_controller or -1)
 
     def _topic_ids(self, status: MigrationStatus) -> dict[int, TopicIds | Unobserved]:
         ids = self.leg.ids

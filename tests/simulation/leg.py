@@ -37,6 +37,8 @@ _MIXED: Final = 0.3
 """Part of the clusters in which an upgrade was left half-way: one broker has a newer release, or a newer protocol."""
 _ASKED: Final = 0.5
 """Part of the users who give the word only once they are asked."""
+_HANGS: Final = 0.3
+"""How likely a leader of an older release is refused by a newer controller while a broker restarts."""
 _SAYS: Final = 0.05
 _TARGETS: Final = 0.25
 """Part of the migrations that first go as far as the bridge release."""
@@ -85,9 +87,14 @@ class Leg:
         """Whether the user has given the former image up."""
         self.ids: Ids | None = None
         """Ids of the topics."""
+        self.kafka: Kafka | None = None
+        self.hangs = Random(f"hanging leaders of {seed}")
+        self.hanging: tuple[int, int] | None = None
+        """A leader of an older release that does not ask for a broker's return to an ISR, and that broker."""
 
     def begin(self, kafka: Kafka) -> None:
         """Let the brokers run that were there before."""
+        self.kafka = kafka
         if self.on:
             self.ids = Ids(kafka, self.random, lambda node: self.running[node].protocol)
             self.ids.begin()
@@ -145,10 +152,31 @@ class Leg:
             self.lifted.add(node)
         self.running[node] = software
         self.up.add(node)
+        self._let_leader_hang(node)
+
+    def _let_leader_hang(self, node: int) -> None:
+        """Let a leader of an older release have been refused by a newer controller while this broker stopped."""
+        if self.kafka is None:
+            return  # the brokers that were there before
+        known = self.kafka.zk_controller
+        controller = None if known is None else self.running.get(known)
+        leaders = [other for other in sorted(self.up - {node}) if not self.running[other].is_new]
+        if controller is not None and controller.is_new and leaders and self.hangs.random() < _HANGS:
+            self.hanging = (self.hangs.choice(leaders), node)
+
+    def renew_leaders(self) -> None:
+        """Let every leader begin anew."""
+        self.hanging = None
+
+    def in_sync(self, in_sync: frozenset[int]) -> frozenset[int]:
+        """Return the brokers that are in sync wherever they should be."""
+        return in_sync if self.hanging is None else in_sync - {self.hanging[1]}
 
     def stop(self, node: int) -> None:
         """Let a broker's process be gone."""
         self.up.discard(node)
+        if self.hanging is not None and self.hanging[0] == node:
+            self.hanging = None  # another broker leads
 
     def configure(self, mode: BrokerMode, status: MigrationStatus) -> None:
         """Note what the template of a mode renders."""
@@ -215,6 +243,8 @@ class Leg:
         if self.on and run.status.phase in _ON_THE_WAY and self.random.random() < _MOVES:
             run.cluster.kafka.expire_controller()
             run.coverage.faults["zookeeper_controller_moved"] += 1
+        if self.hanging is not None:
+            run.coverage.faults["leader_hanging"] += 1
         if self.random.random() < _SAYS:
             self.say(run)
 

@@ -52,7 +52,17 @@ from kraftbridge.phases import (
     verifying,
 )
 from kraftbridge.phases.draft import Draft, StepContext, Wait
-from kraftbridge.phases.nodes import batches, batching, converging, deadlines, rolls, sights, stopping, templates
+from kraftbridge.phases.nodes import (
+    batches,
+    batching,
+    converging,
+    deadlines,
+    expanding,
+    rolls,
+    sights,
+    stopping,
+    templates,
+)
 from kraftbridge.phases.preflight import channel, rehearsal
 
 _record_ways_out = lost_quorum._record_ways_out
@@ -273,6 +283,11 @@ def _nobody_asks_for_a_word(_step: StepContext) -> None:
     """Give the former image up unasked."""
 
 
+def _no_leader_hangs(_step: StepContext) -> tuple[str, ...]:
+    """Wait for partitions whose leaders do not ask for their full ISR."""
+    return ()
+
+
 def _every_partition_has_room(_replicas: Replicas) -> int:
     """Let a batch take any replica."""
     return 9
@@ -325,6 +340,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "wordless": (upgrading, "wait_for_word", _nobody_asks_for_a_word),
     "hasty-lift": (upgrading, "lifts_alone", _one_roll_is_enough),
     "gregarious": (batching, "_roles", _nobody_goes_alone),
+    "contented": (expanding, "stuck_partitions", _no_leader_hangs),
     "greedy": (batches, "room_of", _every_partition_has_room),
 }
 

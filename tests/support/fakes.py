@@ -622,6 +622,8 @@ class FakeKafka:
     walled: set[int] = field(default_factory=set)
     """Brokers that the controllers' pods do not reach."""
     closed: int = 0
+    renewed: list[tuple[str, ...]] = field(default_factory=list)
+    """Partitions whose leaders got a new epoch."""
     _flags: dict[str, bool] = field(default_factory=dict)
     """By UID of a controller's pod: what it read when it started."""
 
@@ -787,6 +789,9 @@ class FakeKafka:
 
     def reassigning_partitions(self) -> tuple[str, ...]:
         return ()
+
+    def renew_leaders(self, partitions: Sequence[str]) -> None:
+        self.renewed.append(tuple(partitions))
 
     def controller_by_broker(self) -> dict[int, int | Unobserved]:
         return dict.fromkeys(self.broker_modes(), 0)

@@ -103,6 +103,14 @@ class RecordBroker:
 
 
 @dataclass(frozen=True, slots=True)
+class RenewLeaders:
+    """Give the leaders of partitions a new epoch, with the replicas and the leader that they have."""
+
+    partitions: tuple[str, ...]
+    """``topic-partition`` of each."""
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveDifferences:
     """Archive ZooKeeper's values of a run's differences in a Secret, before a failover overwrites them."""
 
@@ -244,6 +252,7 @@ Action = (
     | IssueListenerCertificates
     | RestartPod
     | RecordBroker
+    | RenewLeaders
     | ArchiveDifferences
     | WriteCanary
     | RemoveCanary
@@ -276,6 +285,7 @@ class EventReason(StrEnum):
     BROKER_RESTARTING = "BrokerRestarting"
     BROKER_DIFFERS = "BrokerDiffers"
     BROKER_TAKEN_BACK = "BrokerTakenBack"
+    LEADERS_RENEWED = "LeadersRenewed"
     TEMPLATE_LOOKED_AT = "TemplateLookedAt"
     CONTROLLER_RESTARTING = "ControllerRestarting"
     CONTROLLERS_CHANGING = "ControllersChanging"

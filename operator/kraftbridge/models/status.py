@@ -1505,6 +1505,8 @@ class MigrationStatus(StatusModel):
     rehearsal: RehearsalStatus | None = None
     dry_start: DryStartStatus | None = None
     address_caches: AddressCachesStatus = AddressCachesStatus()
+    leaders_renewed_at: datetime | None = None
+    """Time at which the operator last gave leaders a new epoch: their partitions did not get their full ISR back."""
     roll_plan: RollPlanStatus | None = None
     retired_runs: tuple[RetiredRun, ...] = ()
     """Verifications, rehearsals and dry starts of which something may be left. Their removal is repeated until then."""

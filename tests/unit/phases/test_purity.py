@@ -47,6 +47,7 @@ VERBS = frozenset(
         "release",
         "remember",
         "remove",
+        "renew",
         "repeat",
         "replace",
         "restart",

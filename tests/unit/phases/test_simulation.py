@@ -250,6 +250,7 @@ LONE_SEEDS = [seed for seed in ANY if seed % 16 in LONE_TOPICS]
         ("relapsing", "starts with the former image after it has run 3.9's protocol", LEGS),
         ("wordless", "nobody has given the former image up", LEGS),
         ("hasty-lift", "entered while a topic has no id", LEGS),
+        ("contented", "not at rest", LEGS),
     ],
 )
 def test_a_planted_bug_is_found(plant: str, words: str, seeds: Iterable[int]) -> None:

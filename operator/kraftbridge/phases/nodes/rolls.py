@@ -57,6 +57,7 @@ from kraftbridge.phases.nodes import (
     controllers,
     converging,
     deadlines,
+    expanding,
     restarts,
     sights,
     stopping,
@@ -286,6 +287,7 @@ def _restart_in_former_mode(draft: Draft, undo: BrokerUndo) -> Wait | None:
 
 def finish_broker_restart(draft: Draft) -> Wait | None:
     """Follow the restart in progress to its end; return None when there is none."""
+    expanding.renew_stuck_leaders(draft)
     if draft.status.operation is None:
         return _follow_rest_of_batch(draft)
     sets = draft.stateful_sets()

@@ -268,7 +268,7 @@ NEEDED_OPERATIONS = ("DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
 """Operations on the cluster resource.
 
 DESCRIBE is for quorum and reassignments, DESCRIBE_CONFIGS for configurations, ALTER_CONFIGS for the canary quota
-(``KafkaApis.handleAlterClientQuotasRequest``).
+(``KafkaApis.handleAlterClientQuotasRequest``). ALTER comes with them for metadata.version, and for reassignments.
 """
 
 ALL_PERMISSIONS = frozenset("cdrwa")
@@ -330,7 +330,7 @@ def _visibility(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
         yield finding(Code.VISIBILITY_UNKNOWN, name, reason=visibility)
         return
     needed = [*NEEDED_OPERATIONS]
-    if step.spec.metadata_version:
+    if step.spec.metadata_version or step.spec.brokers.upgrade is not None:
         needed.append("ALTER")
     lacking = [operation for operation in needed if operation not in visibility.cluster_operations]
     if lacking:

@@ -40,6 +40,7 @@ from kraftbridge.models.decision import (
     RemoveCanary,
     RemoveControllerClaim,
     RemoveRun,
+    RenewLeaders,
     RestartPod,
     RestoreStatefulSet,
     StopControllers,
@@ -79,6 +80,7 @@ _ForBrokers = (
     | ReleaseStatefulSet
     | RestartPod
     | RecordBroker
+    | RenewLeaders
     | RestoreStatefulSet
     | RemoveControllerClaim
 )
@@ -148,6 +150,8 @@ class Actuator:
             case RecordBroker():
                 broker_records.record(step.kubernetes, step.identity, step.clients, action, datetime.now(UTC))
                 step.memory.record = None
+            case RenewLeaders(partitions):
+                step.clients.brokers.renew_leaders(partitions)
             case RestoreStatefulSet(name):
                 self._restore(step, name)
             case RemoveControllerClaim(kraft_epoch):
