@@ -622,8 +622,8 @@ class FakeKafka:
     walled: set[int] = field(default_factory=set)
     """Brokers that the controllers' pods do not reach."""
     closed: int = 0
-    renewed: list[tuple[str, ...]] = field(default_factory=list)
-    """Partitions whose leaders got a new epoch."""
+    renewals: list[int] = field(default_factory=list)
+    """Of how many leaders the epoch was renewed at most."""
     _flags: dict[str, bool] = field(default_factory=dict)
     """By UID of a controller's pod: what it read when it started."""
 
@@ -790,8 +790,8 @@ class FakeKafka:
     def reassigning_partitions(self) -> tuple[str, ...]:
         return ()
 
-    def renew_leaders(self, partitions: Sequence[str]) -> None:
-        self.renewed.append(tuple(partitions))
+    def renew_leaders(self, most: int) -> None:
+        self.renewals.append(most)
 
     def controller_by_broker(self) -> dict[int, int | Unobserved]:
         return dict.fromkeys(self.broker_modes(), 0)

@@ -104,10 +104,10 @@ class RecordBroker:
 
 @dataclass(frozen=True, slots=True)
 class RenewLeaders:
-    """Give the leaders of partitions a new epoch, with the replicas and the leader that they have."""
+    """Give leaders whose ISR lacks a replica a new epoch; leader and replicas stay."""
 
-    partitions: tuple[str, ...]
-    """``topic-partition`` of each."""
+    most: int
+    """Largest number of partitions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,8 +254,8 @@ class BrokerClient:
         partitions = partitions_of(answer.topics)
         return tuple(sorted(f"{topic.name}-{partition.partition_index}" for topic, partition in partitions))
 
-    def renew_leaders(self, partitions: Sequence[str]) -> None:
-        """Let ZooKeeper's controller give the leaders of these partitions a new epoch: no leader and no replica moves.
+    def renew_leaders(self, most: int) -> None:
+        """Let ZooKeeper's controller give leaders whose ISR lacks a replica a new epoch; leaders and replicas stay.
 
         A leader whose request for a larger ISR was refused may wait for an answer for ever: in Kafka 2.8 it asks again
         while the former request is still queued, and that fails (``Partition.sendAlterIsrRequest``,
@@ -264,17 +264,17 @@ class BrokerClient:
 
         Parameters
         ----------
-        partitions
-            ``topic-partition``. Those that are reassigned, lack nothing, have no leader or are gone are left alone.
+        most
+            Largest number of partitions. Those that are being reassigned or have no leader are left alone.
 
         Raises
         ------
         ActionError
             The controller does not answer, or refuses. The principal needs Alter on the cluster.
         """
-        operation = f"renewing the leader epoch of {len(partitions)} partition(s)"
+        operation = "renewing the epoch of leaders"
         try:
-            failures = self._ask(partial(_renew_leaders, wanted=frozenset(partitions)))
+            failures = self._ask(partial(_renew_leaders, most=most))
         except ObservationError as error:
             raise ActionError(f"{operation}: {error}") from error
         if failures:
@@ -786,13 +786,16 @@ def _reassignments(connection: Connection) -> Any:
     return answer
 
 
-def _renew_leaders(connection: Connection, wanted: frozenset[str]) -> set[str]:
+def _renew_leaders(connection: Connection, most: int) -> set[str]:
     """Reassign partitions to the replicas that they have; return the errors."""
     answer = _reassignments(connection)
     if answer.error_code:
         return {error_name(answer.error_code)}
-    moving = {f"{topic.name}-{partition.partition_index}" for topic, partition in partitions_of(answer.topics)}
-    present = connection.all_topics(REQUEST_SECONDS, partial(_lacking, wanted=wanted - moving))
+    moving = {(topic.name, partition.partition_index) for topic, partition in partitions_of(answer.topics)}
+    lacking = connection.all_topics(REQUEST_SECONDS, _lacking)
+    present: dict[str, dict[int, Sequence[int]]] = {}
+    for topic, number in sorted(lacking.keys() - moving)[:most]:
+        present.setdefault(topic, {})[number] = lacking[topic, number]
     if not present:
         return set()
     request = AlterPartitionReassignmentsRequest
@@ -811,14 +814,13 @@ def _renew_leaders(connection: Connection, wanted: frozenset[str]) -> set[str]:
     return {error_name(code) for code in codes if code}
 
 
-def _lacking(metadata: Metadata, wanted: frozenset[str]) -> dict[str, dict[int, Sequence[int]]]:
-    """Return the replicas, in their order, of those partitions that have a leader and lack a replica in sync."""
-    found: dict[str, dict[int, Sequence[int]]] = {}
-    for topic, partition in partitions_of(metadata.topics):
-        is_whole = len(partition.isr_nodes) == len(partition.replica_nodes)
-        if f"{topic.name}-{partition.partition_index}" in wanted and not is_whole and partition.leader_id >= 0:
-            found.setdefault(topic.name, {})[partition.partition_index] = partition.replica_nodes
-    return found
+def _lacking(metadata: Metadata) -> dict[tuple[str, int], Sequence[int]]:
+    """Return the replicas, in their order, of the partitions that have a leader and lack a replica in sync."""
+    return {
+        (topic.name, partition.partition_index): partition.replica_nodes
+        for topic, partition in partitions_of(metadata.topics)
+        if partition.leader_id >= 0 and len(partition.isr_nodes) < len(partition.replica_nodes)
+    }
 
 
 def _min_isr(connection: Connection, topics: list[str]) -> dict[str, int]:

@@ -213,7 +213,7 @@ class BrokerPort(Protocol):
     def refusal(self, address: str, server_name: str, client_properties: Mapping[str, str]) -> str | None:
         """Return why a broker does not let a client with these settings do a controller's work; None if it does."""
 
-    def renew_leaders(self, partitions: Sequence[str]) -> None:
+    def renew_leaders(self, most: int) -> None:
         """See `BrokerClient.renew_leaders`."""
 
     def leader_epochs(self) -> tuple[Mapping[TopicPartition, int], frozenset[int]]:

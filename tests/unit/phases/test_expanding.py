@@ -13,7 +13,7 @@ from kraftbridge.models.decision import EventReason, RenewLeaders, RestartPod
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import BrokerUpgradeStatus
-from kraftbridge.phases.nodes.expanding import RENEWED_AFTER, RENEWED_EVERY
+from kraftbridge.phases.nodes.expanding import MOST_PARTITIONS, RENEWED_AFTER, RENEWED_EVERY
 
 LACKING = ("a-b-1", "t-0")
 
@@ -33,14 +33,14 @@ def lacking(case: Situation, partitions: tuple[str, ...]) -> Situation:
     return case.observing(cluster=view, cluster_by_broker=dict.fromkeys(BROKER_IDS, view))
 
 
-def renewed(case: Situation) -> list[tuple[str, ...]]:
-    return [action.partitions for action in case.decide().actions if isinstance(action, RenewLeaders)]
+def renewed(case: Situation) -> list[int]:
+    return [action.most for action in case.decide().actions if isinstance(action, RenewLeaders)]
 
 
 def test_partitions_that_stay_without_a_broker_get_a_new_epoch_and_nothing_restarts() -> None:
     case = serving(RENEWED_AFTER)
     decision = case.decide()
-    assert renewed(case) == [LACKING]
+    assert renewed(case) == [MOST_PARTITIONS]
     assert not [action for action in decision.actions if isinstance(action, RestartPod)]
     assert decision.status.leaders_renewed_at == NOW
     (event,) = [event for event in decision.events if event.reason is EventReason.LEADERS_RENEWED]
@@ -51,7 +51,7 @@ def test_it_is_tried_again_after_some_time() -> None:
     case = serving(2 * RENEWED_EVERY)
     just_now = case.with_status(leaders_renewed_at=NOW - RENEWED_EVERY + timedelta(seconds=1))
     assert renewed(just_now) == []
-    assert renewed(case.with_status(leaders_renewed_at=NOW - RENEWED_EVERY)) == [LACKING]
+    assert renewed(case.with_status(leaders_renewed_at=NOW - RENEWED_EVERY)) == [MOST_PARTITIONS]
 
 
 def with_pod(case: Situation, **changes: object) -> Situation:

@@ -21,6 +21,8 @@ RENEWED_AFTER: Final = timedelta(seconds=60)
 """How long every broker must have served: one that is behind catches up meanwhile, where it can."""
 RENEWED_EVERY: Final = timedelta(seconds=120)
 """Time between two attempts. A follower that is far behind begins its fetch anew, and nothing else happens to it."""
+MOST_PARTITIONS: Final = 500
+"""Of one attempt: more are rather behind than stuck."""
 
 
 def renew_stuck_leaders(draft: Draft) -> None:
@@ -29,7 +31,7 @@ def renew_stuck_leaders(draft: Draft) -> None:
     if not partitions:
         return
     draft.update(leaders_renewed_at=draft.now)
-    draft.act(RenewLeaders(partitions))
+    draft.act(RenewLeaders(MOST_PARTITIONS))
     draft.tell(
         EventReason.LEADERS_RENEWED,
         f"Every broker serves, and these partitions do not get their full ISR back: {some(partitions)}. "

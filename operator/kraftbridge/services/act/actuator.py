@@ -150,8 +150,8 @@ class Actuator:
             case RecordBroker():
                 broker_records.record(step.kubernetes, step.identity, step.clients, action, datetime.now(UTC))
                 step.memory.record = None
-            case RenewLeaders(partitions):
-                step.clients.brokers.renew_leaders(partitions)
+            case RenewLeaders(most):
+                step.clients.brokers.renew_leaders(most)
             case RestoreStatefulSet(name):
                 self._restore(step, name)
             case RemoveControllerClaim(kraft_epoch):
