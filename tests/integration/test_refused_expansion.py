@@ -1,4 +1,4 @@
-"""A leader of Kafka 2.8 whose request for a larger ISR was refused once never asks again, until it gets a new epoch."""
+"""A leader of Kafka 2.7 to 3.0 whose request for a larger ISR was refused once never asks again, until it gets a new epoch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka.admin import NewTopic
 from kafka.protocol.consumer import FetchRequest
-from tests.journey.travel import TravellingProcesses
+from tests.journey.travel import TravellingProcesses, protocol_of
 from tests.support.kafka_processes import KAFKA_VERSION, ZOOKEEPER, kafka_libraries, kafka_processes, wait_for
 
 from kraftbridge.kafka.client import Security
@@ -30,13 +31,14 @@ HOPELESS_AFTER_SECONDS = 15
 """A follower that has caught up joins the ISR within a second (``replica.lag.time.max.ms`` is only for leaving it)."""
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[TravellingProcesses]:
-    """Run two brokers of the bridge release, one of which is ZooKeeper's controller, and one of 2.8 between them."""
+@contextmanager
+def cluster_of(release: str) -> Iterator[TravellingProcesses]:
+    """Run two brokers of the bridge release, one of which is ZooKeeper's controller, and an older one between them."""
     with kafka_processes((STOPPING, OLD_LEADER, CONTROLLER), (), TravellingProcesses) as processes:
-        processes.libraries_of[f"broker-{OLD_LEADER}"] = kafka_libraries("2.8.2")
+        processes.libraries_of[f"broker-{OLD_LEADER}"] = kafka_libraries(release)
         processes.libraries_of |= {f"broker-{each}": kafka_libraries(KAFKA_VERSION) for each in (STOPPING, CONTROLLER)}
-        processes.protocol = dict.fromkeys((STOPPING, OLD_LEADER, CONTROLLER), "2.8")
+        protocol = ".".join(map(str, protocol_of(release)))
+        processes.protocol = dict.fromkeys((STOPPING, OLD_LEADER, CONTROLLER), protocol)
         processes.start_zookeeper()
         for broker in (CONTROLLER, OLD_LEADER, STOPPING):
             processes.start_broker(broker, ZOOKEEPER)
@@ -81,7 +83,8 @@ def in_sync(cluster: TravellingProcesses) -> dict[int, set[int]]:
     return {number: set(partition.isrs) for number, partition in topic.partitions.items()}
 
 
-def test_a_new_epoch_lets_a_leader_ask_again(cluster: TravellingProcesses) -> None:
+def refused(cluster: TravellingProcesses) -> None:
+    """Let the old leader ask once for the return of a broker that stops, and let that broker start again."""
     topics = [
         NewTopic(
             TOPIC,
@@ -98,22 +101,38 @@ def test_a_new_epoch_lets_a_leader_ask_again(cluster: TravellingProcesses) -> No
     announce_shutdown(cluster, STOPPING)
     wait_for("a smaller ISR", lambda: in_sync(cluster)[0] == {OLD_LEADER, CONTROLLER}, 60)
     fetch_as(cluster, STOPPING, offset=0)
-    wait_for("a refusal", lambda: "Failed to enqueue ISR change" in cluster.tail(f"broker-{OLD_LEADER}", 400), 60)
+    wait_for("a refusal", lambda: "Rejecting AlterPartition" in cluster.tail(f"broker-{CONTROLLER}", 2000), 60)
     cluster.stop(f"broker-{STOPPING}")
     cluster.start_broker(STOPPING, ZOOKEEPER)
     wait_for("a broker that is back", lambda: in_sync(cluster)[1] == everybody, 60)
-    time.sleep(HOPELESS_AFTER_SECONDS)
-    assert in_sync(cluster)[0] == {OLD_LEADER, CONTROLLER}, "2.8 has been mended, and nobody needs this"
 
-    client = BrokerClient(cluster.bootstrap_servers, {})
-    try:
-        client.renew_leaders(100)
-    finally:
-        client.close()
-    wait_for("full ISRs again", lambda: in_sync(cluster)[0] == everybody, 30)
-    leaders = cluster.admin_client().list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
-    assert [leaders[number].leader for number in (0, 1)] == [OLD_LEADER, CONTROLLER], "no leader moved"
-    assert [leaders[number].replicas for number in (0, 1)] == [
-        [OLD_LEADER, STOPPING, CONTROLLER],
-        [CONTROLLER, STOPPING, OLD_LEADER],
-    ]
+
+@pytest.mark.parametrize(
+    "release", [pytest.param("2.7.2", marks=pytest.mark.long), "2.8.2", pytest.param("3.0.2", marks=pytest.mark.long)]
+)
+def test_a_new_epoch_lets_a_leader_ask_again(release: str) -> None:
+    with cluster_of(release) as cluster:
+        refused(cluster)
+        time.sleep(HOPELESS_AFTER_SECONDS)
+        assert in_sync(cluster)[0] == {OLD_LEADER, CONTROLLER}, "it asks again by itself"
+        client = BrokerClient(cluster.bootstrap_servers, {})
+        try:
+            client.renew_leaders(100)
+        finally:
+            client.close()
+        wait_for("full ISRs again", lambda: in_sync(cluster)[0] == {STOPPING, OLD_LEADER, CONTROLLER}, 30)
+        leaders = cluster.admin_client().list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
+        assert [leaders[number].leader for number in (0, 1)] == [OLD_LEADER, CONTROLLER], "no leader moved"
+        assert [leaders[number].replicas for number in (0, 1)] == [
+            [OLD_LEADER, STOPPING, CONTROLLER],
+            [CONTROLLER, STOPPING, OLD_LEADER],
+        ]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", ["3.1.2", "3.4.1"])
+def test_a_leader_of_a_later_release_asks_again_by_itself(release: str) -> None:
+    with cluster_of(release) as cluster:
+        refused(cluster)
+        everybody = {STOPPING, OLD_LEADER, CONTROLLER}
+        wait_for("full ISRs again", lambda: in_sync(cluster)[0] == everybody, 30)

@@ -257,8 +257,8 @@ class BrokerClient:
     def renew_leaders(self, most: int) -> None:
         """Let ZooKeeper's controller give leaders whose ISR lacks a replica a new epoch; leaders and replicas stay.
 
-        A leader whose request for a larger ISR was refused may wait for an answer for ever: in Kafka 2.8 it asks again
-        while the former request is still queued, and that fails (``Partition.sendAlterIsrRequest``,
+        A leader whose request for a larger ISR was refused may wait for an answer for ever: in Kafka 2.7 to 3.0 it
+        asks again while the former request is still queued, and that fails (``Partition.sendAlterIsrRequest``,
         ``DefaultAlterIsrManager``). With a new epoch it begins anew. A reassignment to the present replicas makes the
         controller send one (``KafkaController.updateLeaderEpochAndSendRequest``).
 

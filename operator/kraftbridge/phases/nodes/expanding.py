@@ -1,8 +1,8 @@
 """Partitions whose leader waits for ever to enlarge the ISR, while brokers run an older release than Kafka 3.9. Pure.
 
 A broker that stops may fetch once more after the controller took it out of an ISR. The leader then asks for it back,
-and a controller of 3.9 refuses. A leader of 2.8 never asks again (`BrokerClient.renew_leaders`), so the partition lacks
-the broker after its restart, too, and no other broker may be restarted.
+and a controller of 3.9 refuses. A leader of 2.7 to 3.0 never asks again (`BrokerClient.renew_leaders`). The partition
+then lacks the broker after its restart, too, and no other broker may be restarted.
 """
 
 from __future__ import annotations
