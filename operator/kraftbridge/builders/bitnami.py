@@ -96,6 +96,15 @@ def without_zookeeper(given: Collection[str]) -> str:
     return f"{PREFIX}ZOOKEEPER_CONNECT"
 
 
+# The image's script ends at a variable that is not set (nounset), also where a mounted file makes it ignore the id.
+_KEPT_ID: Final = (
+    f'dirs="${{{PREFIX}LOG_DIRS:-/bitnami/kafka/data}}"; '
+    f'echo "${{{PREFIX}BROKER_ID:-${{{PREFIX}NODE_ID:-}}}}" | grep . '
+    """|| sed -n -E 's/^(broker|node)[.]id=//p' "${dirs%%,*}/meta.properties" 2>/dev/null || true"""
+)
+"""Prints the id that the image or its user gives, and else that of the disk."""
+
+
 def node_id_command(given: Collection[str]) -> dict[str, str]:
     """Return the variable that gives a KRaft broker its id as ``node.id``; empty if the user sets one.
 
@@ -103,6 +112,8 @@ def node_id_command(given: Collection[str]) -> dict[str, str]:
 
     The id is that of ``broker.id``, wherever the image takes it from:
     a variable, an ``export`` in the command, or a command of its own.
+    The charts 12.4 to 23 export none where they find no ``node.id`` in ``meta.properties``, or no ``broker.id``
+    (``setup.sh``): the first one is there on ZooKeeper, the other one on KRaft. So the command reads both.
 
     Parameters
     ----------
@@ -114,5 +125,4 @@ def node_id_command(given: Collection[str]) -> dict[str, str]:
     for command in ("KAFKA_BROKER_ID_COMMAND", "BROKER_ID_COMMAND"):
         if command in given:
             return {NODE_ID_COMMAND: f'eval "${command}"'}
-    # The script ends at a variable that is not set (nounset), also where a mounted file makes it ignore the id.
-    return {NODE_ID_COMMAND: f'echo "${{{PREFIX}BROKER_ID:-}}"'}
+    return {NODE_ID_COMMAND: _KEPT_ID}

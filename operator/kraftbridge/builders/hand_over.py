@@ -291,19 +291,23 @@ def _kustomize_patch(facts: BrokerFacts, name: str, ours: Mapping[str, Any]) -> 
 
 
 def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, Any]) -> dict[str, Any]:
-    broker: dict[str, Any] = {"podAnnotations": _pod_annotations(ours)}
+    annotations = _pod_annotations(ours)
+    broker: dict[str, Any] = {"podAnnotations": dict(annotations)}
+    # Charts up to 23 know no values of brokers, and later ones take annotations of pods from nowhere else.
+    of_all: dict[str, Any] = {"podAnnotations": annotations}
     # The chart mounts no Secret as server.properties, so there is no value for one.
     pod = ours["spec"]["template"]["spec"]
     for volume in pod.get("volumes", []):
         if "configMap" in volume:
             broker["existingConfigmap"] = volume["configMap"]["name"]
         elif volume["name"] == ISSUED_VOLUME:
-            broker |= {"extraVolumes": [volume], "extraVolumeMounts": pod["containers"][0]["volumeMounts"]}
+            of_all |= {"extraVolumes": [volume], "extraVolumeMounts": pod["containers"][0]["volumeMounts"]}
     # The chart renders no variable that writes to ZooKeeper where it has none.
     variables = (
         environment(spec, facts, BrokerMode.KRAFT).items() - dict.fromkeys(facts.zookeeper_writers, "false").items()
     )
-    values: dict[str, Any] = {"broker": broker, "extraEnvVars": [{"name": k, "value": v} for k, v in sorted(variables)]}
+    entries = [{"name": name, "value": value} for name, value in sorted(variables)]
+    values: dict[str, Any] = {"broker": broker, **of_all, "extraEnvVars": entries}
     if facts.upgrade is not None:
         registry, repository, tag = _parts_of(facts.upgrade.image)
         values = {"image": {"registry": registry, "repository": repository, **tag}, **values}

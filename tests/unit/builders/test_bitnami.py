@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.unit.builders.test_brokers import FACTS, environment_in, migration_spec
@@ -12,6 +15,7 @@ from kraftbridge.builders.broker_overlays import configuration, overlay
 from kraftbridge.models.phase import BrokerMode
 
 CFG = migration_spec(envPrefix="KAFKA_CFG_")
+KEPT_ID = bitnami.node_id_command(())["KAFKA_NODE_ID_COMMAND"]
 WRITER = "KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS"
 
 
@@ -23,9 +27,9 @@ def kraft(*given: str, inherited: tuple[str, ...] = ()) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("given", "command"),
     [
-        ((), 'echo "${KAFKA_CFG_BROKER_ID:-}"'),
-        (("KAFKA_CFG_BROKER_ID",), 'echo "${KAFKA_CFG_BROKER_ID:-}"'),
-        (("KAFKA_BROKER_ID",), 'echo "${KAFKA_CFG_BROKER_ID:-}"'),  # the image makes the one of the other
+        ((), KEPT_ID),
+        (("KAFKA_CFG_BROKER_ID",), KEPT_ID),
+        (("KAFKA_BROKER_ID",), KEPT_ID),  # the image makes the one of the other
         (("KAFKA_BROKER_ID_COMMAND", "BROKER_ID_COMMAND"), 'eval "$KAFKA_BROKER_ID_COMMAND"'),
         (("BROKER_ID_COMMAND",), 'eval "$BROKER_ID_COMMAND"'),
         (("KAFKA_CFG_NODE_ID",), None),
@@ -38,6 +42,32 @@ def test_the_node_id_is_the_broker_id_wherever_the_image_takes_it_from(
 ) -> None:
     for built in (kraft(*given), kraft(inherited=given)):
         assert built.get("KAFKA_NODE_ID_COMMAND") == command
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "node_id"),
+    [
+        ({"KAFKA_CFG_BROKER_ID": "101"}, "broker.id=7", "101"),
+        ({"KAFKA_CFG_BROKER_ID": "0"}, "", "0"),
+        ({}, "version=0\nbroker.id=7\ncluster.id=x", "7"),
+        ({}, "version=1\nnode.id=7\ncluster.id=x", "7"),
+        # The charts 21.3 to 23 look for node.id in KRaft mode, and those before for broker.id.
+        ({"KAFKA_CFG_NODE_ID": ""}, "version=0\nbroker.id=7", "7"),
+        ({"KAFKA_CFG_BROKER_ID": ""}, "version=1\nnode.id=7", "7"),
+        ({"KAFKA_CFG_NODE_ID": "7"}, "version=1\nnode.id=7", "7"),
+        ({}, "", ""),
+    ],
+)
+@pytest.mark.parametrize("more", ["", ",/elsewhere"])
+def test_a_broker_keeps_its_id_however_the_image_and_the_disk_have_it(
+    tmp_path: Path, given: dict[str, str], kept: str, node_id: str, more: str
+) -> None:
+    if kept:
+        (tmp_path / "meta.properties").write_text(kept + "\n")
+    script = 'set -o errexit -o nounset -o pipefail\nKAFKA_CFG_NODE_ID="$(eval "$COMMAND")"\necho "$KAFKA_CFG_NODE_ID"'
+    variables = {"PATH": os.environ["PATH"], "COMMAND": KEPT_ID, "KAFKA_CFG_LOG_DIRS": f"{tmp_path}{more}", **given}
+    done = subprocess.run(["bash", "-c", script], env=variables, check=True, capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == (node_id, "")
 
 
 def test_an_alias_that_the_user_has_is_the_variable_that_counts() -> None:

@@ -138,7 +138,7 @@ def test_the_next_release_must_mount_it_and_is_told_how(style: str) -> None:
     live["spec"]["volumes"] = [v for v in live["spec"]["volumes"] if v["name"] != MOUNT["name"]]
     assert hand_over.lacking(needed, live) == (f"a volume with Secret {SECRET}",)
     files = hand_over.broker_manifests(spec(style), {"kafka": facts}, "demo")
-    values = yaml.safe_load(files["values-bitnami-kafka.yaml"])["broker"]
+    values = yaml.safe_load(files["values-bitnami-kafka.yaml"])
     assert values["extraVolumeMounts"] == [MOUNT]
     assert [v["secret"]["secretName"] for v in values["extraVolumes"]] == [SECRET]
     assert SECRET in files["kustomize-patch.yaml"]
