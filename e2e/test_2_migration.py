@@ -17,7 +17,6 @@ from e2e.harness.secrets import secrets_of, spellings, what_leaves
 
 ARTIFACTS = REPOSITORY / ".artifacts/demo"
 NAMESPACE = "kafka-e2e"
-"""Shorter than JVMs' address caches: this test is about data and gates, not about the longest stall."""
 
 
 ASSIGNED_USER = 1_000_660_000

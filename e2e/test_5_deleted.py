@@ -22,7 +22,6 @@ from e2e.harness.security import Security
 NAMESPACE = "kafka-deleted"
 ARTIFACTS = REPOSITORY / ".artifacts/deletions"
 TIMEOUT_S = 900
-"""As in the test of a migration: shorter than JVMs' address caches, since this is about data."""
 ONLY = os.environ.get("DELETIONS", "")
 """Parts of the names of what is deleted, separated by commas; everything without it."""
 

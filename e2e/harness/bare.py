@@ -38,7 +38,7 @@ OF_THE_LOAD = (
 
 @dataclass(frozen=True)
 class Holds:
-    """Holds of the procedure. The defaults of ``spec.strategy`` are the holds of the operator."""
+    """Holds of the procedure."""
 
     short_ttl: bool = False
     """Options that shorten the DNS caches of every JVM."""

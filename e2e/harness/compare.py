@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from e2e.harness.kube import REPOSITORY
-from e2e.harness.migration import CLIENTS_CACHE_SECONDS
+from e2e.harness.migration import add_hold
 from rich.console import Console
 from rich.table import Table
 
@@ -109,7 +109,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m e2e.harness.compare", description=__doc__)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--style", choices=("Env", "Properties"), default="Env")
-    parser.add_argument("--hold", type=int, default=CLIENTS_CACHE_SECONDS, help="how long clients cache addresses")
+    add_hold(parser)
     parser.add_argument("--only-report", action="store_true")
     arguments = parser.parse_args()
     if not arguments.only_report:

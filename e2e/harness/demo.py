@@ -23,10 +23,10 @@ from e2e.harness.load import ClientImpact, Load, client_impact
 from e2e.harness.matrix import Column, Fault
 from e2e.harness.migration import (
     ACCEPTED,
-    CLIENTS_CACHE_SECONDS,
     VERIFIER_IMAGE,
     Migration,
     View,
+    add_hold,
     controllers_name,
     manifest,
 )
@@ -414,13 +414,7 @@ def parse() -> argparse.Namespace:
         "--style", type=Style, choices=list(Style), default=Style.ENV, help="how brokers are configured"
     )
     parser.add_argument("--runner", choices=("SparkApplication", "Job"), default="SparkApplication")
-    parser.add_argument(
-        "--hold",
-        type=int,
-        default=CLIENTS_CACHE_SECONDS,
-        metavar="SECONDS",
-        help="strategy.addressCacheSeconds: how long clients cache addresses",
-    )
+    add_hold(parser)
     parser.add_argument(
         "--pods", default="{}", metavar="JSON", help='spec.pods, such as \'{"labels": {"team": "shop"}}\''
     )

@@ -11,7 +11,7 @@ from e2e.harness.foreign import ForeignCluster, Style
 from e2e.harness.kube import REPOSITORY, CommandFailedError, Kube, current_kube
 from e2e.harness.kube import run as command
 from e2e.harness.matrix import Attempt, Column, Fault, Run, runs, sensible
-from e2e.harness.migration import CLIENTS_CACHE_SECONDS, Migration
+from e2e.harness.migration import Migration, add_hold
 from e2e.harness.operator_install import IMAGES, OperatorInstall
 from e2e.harness.row import Row
 from e2e.harness.small_volumes import SmallVolumes
@@ -119,13 +119,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="also run cells that failed before")
     parser.add_argument("--limit", type=int, default=None, metavar="RUNS", help="at most so many runs")
     parser.add_argument("--limit-seconds", type=float, default=780, help="time limit of one run's migration")
-    parser.add_argument(
-        "--hold",
-        type=int,
-        default=CLIENTS_CACHE_SECONDS,
-        metavar="SECONDS",
-        help="strategy.addressCacheSeconds: how long clients cache addresses",
-    )
+    add_hold(parser)
     parser.add_argument("--runner", choices=("SparkApplication", "Job"), default="SparkApplication")
     parser.add_argument(
         "--style", type=Style, choices=list(Style), default=Style.ENV, help="how brokers are configured"

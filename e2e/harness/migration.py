@@ -1,5 +1,6 @@
 """One KafkaMigration, as its user sees it: applied, followed, and given the next target."""
 
+import argparse
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,17 @@ ACCEPTED = (("ControllerListenerPlaintext", "controllers"), ("SuperUserAnonymous
 
 CLIENTS_CACHE_SECONDS = 3
 """``strategy.addressCacheSeconds``: the load's clients keep an address for less than one second."""
+
+
+def add_hold(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--hold``."""
+    parser.add_argument(
+        "--hold",
+        type=int,
+        default=CLIENTS_CACHE_SECONDS,
+        metavar="SECONDS",
+        help="strategy.addressCacheSeconds: how long clients cache addresses",
+    )
 
 
 def manifest(

@@ -15,6 +15,7 @@ from tests.integration.certificates import Authority, Certificate
 from tests.support.dry_start import SALT, compiled_agent, run_entrypoint
 from tests.support.kafka_processes import KAFKA_VERSION, ZOOKEEPER, kafka_libraries, kafka_processes, wait_for
 from tests.support.observations import spec_document
+from tests.support.programs import installed_tool
 
 from kraftbridge.builders.broker_overlays import SHORT_ADDRESS_CACHE, render_properties
 from kraftbridge.builders.dry_start_pods import LISTENER_FILE, DryStartFacts, run_secret
@@ -124,11 +125,12 @@ def test_the_configuration_is_reported_and_no_secret_is_told(tmp_path: Path, age
     assert SALT not in ended.output
 
 
-JVMS = [Path("/usr/bin/java"), *sorted(Path("/usr/lib/jvm").glob("temurin-*/bin/java"))]
-"""Java 17, and the newest one of this machine if it has one."""
+JAVA = Path(installed_tool("java", "openjdk-17-jdk-headless", "the integration tests")).resolve()
+JVMS = sorted({JAVA, *(java.resolve() for java in JAVA.parents[2].glob("*/bin/java"))})
+"""Every JVM that is installed beside the one of the tests."""
 
 
-@pytest.mark.parametrize("java", JVMS, ids=str)
+@pytest.mark.parametrize("java", JVMS, ids=lambda java: java.parents[1].name)
 @pytest.mark.parametrize(
     ("security", "options", "seconds"),
     [

@@ -112,8 +112,8 @@ def node_id_command(given: Collection[str]) -> dict[str, str]:
 
     The id is that of ``broker.id``, wherever the image takes it from:
     a variable, an ``export`` in the command, or a command of its own.
-    The charts 12.4 to 23 export none where they find no ``node.id`` in ``meta.properties``, or no ``broker.id``
-    (``setup.sh``): the first one is there on ZooKeeper, the other one on KRaft. So the command reads both.
+    The charts 12.4 to 23 take it from ``meta.properties`` and look for one key only, ``broker.id`` or ``node.id``
+    (``setup.sh``). A broker on ZooKeeper has the first one there, one on KRaft the other. So the command reads both.
 
     Parameters
     ----------

@@ -293,7 +293,7 @@ def _kustomize_patch(facts: BrokerFacts, name: str, ours: Mapping[str, Any]) -> 
 def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, Any]) -> dict[str, Any]:
     annotations = _pod_annotations(ours)
     broker: dict[str, Any] = {"podAnnotations": dict(annotations)}
-    # Charts up to 23 know no values of brokers, and later ones take annotations of pods from nowhere else.
+    # Charts up to 23 take annotations from the top level, and later ones from ``broker``.
     of_all: dict[str, Any] = {"podAnnotations": annotations}
     # The chart mounts no Secret as server.properties, so there is no value for one.
     pod = ours["spec"]["template"]["spec"]

@@ -70,7 +70,7 @@ def _planned(
     most = step.spec.strategy.most_down(len(order))
     found = Assignments(()) if isinstance(seen, Unobserved) else seen.by_broker(broker_ids)
     steps = batches.planned(order, found, most, holder, copies=phase is Phase.TAKING_OVER)
-    pauses = [_pause_seconds(step, phase, mode, is_last=batch is steps[-1]) for batch in steps]
+    pauses = [address_caches.pause_seconds(step, phase, mode, is_last=batch is steps[-1]) for batch in steps]
     total = sum(seconds + HAND_OVER_SECONDS * (len(batch.brokers) - 1) for batch in steps) + sum(pauses)
     return PlannedRoll(
         mode=mode,
@@ -81,10 +81,6 @@ def _planned(
         minutes=-(-total // 60),
         limit=_limit(steps) if most > 1 else "",
     )
-
-
-def _pause_seconds(step: StepContext, phase: Phase, mode: BrokerMode, *, is_last: bool) -> int:
-    return address_caches.pause_seconds(step.spec.strategy, step.status.address_caches, phase, mode, is_last=is_last)
 
 
 def _limit(steps: Sequence[batches.Batch]) -> str:

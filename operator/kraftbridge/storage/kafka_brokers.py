@@ -278,7 +278,7 @@ class BrokerClient:
         except ObservationError as error:
             raise ActionError(f"{operation}: {error}") from error
         if failures:
-            raise ActionError(f"{operation}: AlterPartitionReassignments answered {', '.join(sorted(failures))}")
+            raise ActionError(f"{operation}: {', '.join(sorted(failures))}")
 
     def leader_epochs(self) -> tuple[dict[TopicPartition, int], frozenset[int]]:
         """Return the highest leader epoch of each partition that any broker serves, and the brokers that are silent.
@@ -790,7 +790,7 @@ def _renew_leaders(connection: Connection, most: int) -> set[str]:
     """Reassign partitions to the replicas that they have; return the errors."""
     answer = _reassignments(connection)
     if answer.error_code:
-        return {error_name(answer.error_code)}
+        return {f"ListPartitionReassignments answered {error_name(answer.error_code)}"}
     moving = {(topic.name, partition.partition_index) for topic, partition in partitions_of(answer.topics)}
     lacking = connection.all_topics(REQUEST_SECONDS, _lacking)
     present: dict[str, dict[int, Sequence[int]]] = {}
@@ -811,7 +811,7 @@ def _renew_leaders(connection: Connection, most: int) -> set[str]:
     ]
     told = connection.call(request, REQUEST_SECONDS, max_version=0, timeout_ms=2000, topics=topics)
     codes = {told.error_code, *(partition.error_code for _, partition in partitions_of(told.responses))}
-    return {error_name(code) for code in codes if code}
+    return {f"AlterPartitionReassignments answered {error_name(code)}" for code in codes if code}
 
 
 def _lacking(metadata: Metadata) -> dict[tuple[str, int], Sequence[int]]:

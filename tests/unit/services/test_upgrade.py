@@ -15,6 +15,7 @@ from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, KIN
 from kraftbridge.models.conditions import Condition, ConditionType, condition
 from kraftbridge.models.objects import section
 from kraftbridge.models.phase import BrokerMode, Phase
+from kraftbridge.phases.nodes.expanding import MOST_PARTITIONS
 
 FORMER = "kafka:2.8"
 IMAGE = "registry/kafka:3.9.2"
@@ -306,3 +307,18 @@ def test_a_process_that_dies_in_the_second_roll_goes_on_with_it(old: Operator) -
     old.restart()
     old.walk(Phase.PROVISIONING_QUORUM, steps=150)
     assert runs(old) == {(IMAGE, "3.9", BrokerMode.LIFTED)}
+
+
+def test_partitions_that_lack_a_broker_for_long_get_a_new_epoch(leg: Operator) -> None:
+    leg.edit(target="BridgeRelease")
+    leg.walk(Phase.UPGRADING_BROKERS)
+    leg.kafka.under_replicated = ("t-0",)
+    for _ in range(60):
+        leg.step()
+    assert leg.kafka.renewals == [MOST_PARTITIONS]
+    restarted = runs(leg)
+    leg.kafka.under_replicated = ()
+    for _ in range(60):
+        leg.step()
+    assert len(leg.kafka.renewals) == 1
+    assert runs(leg) != restarted, "the roll goes on"

@@ -6,15 +6,14 @@ caches them (``sun.net.InetAddressCachePolicy``). Clients cannot be asked: `Stra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from kraftbridge.models.dry_start import CopyOutcome
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
-from kraftbridge.models.spec import StrategySpec
 from kraftbridge.models.status import AddressCachesStatus
-from kraftbridge.phases.draft import Draft
+from kraftbridge.phases.draft import Draft, StepContext
 
 FOR_EVER: Final = -1
 """``InetAddressCachePolicy.FOREVER``."""
@@ -28,11 +27,11 @@ def take_address_caches(draft: Draft) -> None:
     report = None if isinstance(state, Unobserved) else state.current
     if report is None or report.is_of_ids:
         return
-    present = [copy for copy in report.copies if copy.key.mode is BrokerMode.ZOOKEEPER]
-    others = [copy for copy in report.copies if copy.key.mode is not BrokerMode.ZOOKEEPER]
-    if not _told(present) or not _told(others):
+    of_template = _told(copy for copy in report.copies if copy.key.mode is BrokerMode.ZOOKEEPER)
+    of_operator = _told(copy for copy in report.copies if copy.key.mode is not BrokerMode.ZOOKEEPER)
+    if not of_template or not of_operator:
         return
-    found = AddressCachesStatus(template_seconds=_longest(present), operator_seconds=_longest(others))
+    found = AddressCachesStatus(template_seconds=_longest(of_template), operator_seconds=_longest(of_operator))
     if found != draft.status.address_caches:
         draft.update(address_caches=found)
 
@@ -44,22 +43,19 @@ def _told(copies: Iterable[CopyOutcome]) -> list[int]:
     ]
 
 
-def _longest(copies: Iterable[CopyOutcome]) -> int:
-    told = _told(copies)
+def _longest(told: Collection[int]) -> int:
     return FOR_EVER if min(told) < 0 else max(told)
 
 
-def pause_seconds(
-    strategy: StrategySpec, caches: AddressCachesStatus, phase: Phase, mode: BrokerMode, *, is_last: bool
-) -> int:
+def pause_seconds(step: StepContext, phase: Phase, mode: BrokerMode, *, is_last: bool) -> int:
     """Return the pause after a broker's restart: the longer one of what brokers and clients need, in seconds.
+
+    A pause does not help a broker that caches addresses for ever.
 
     Parameters
     ----------
-    strategy
-        What the user says of the clients.
-    caches
-        What the dry start showed of the brokers. A pause does not help one that caches addresses for ever.
+    step
+        Status has what the dry start showed of the brokers, and spec what the user says of the clients.
     phase
         Phase of the restart.
     mode
@@ -67,7 +63,8 @@ def pause_seconds(
     is_last
         Whether every other broker runs this mode already.
     """
+    caches = step.status.address_caches
     is_first_roll = mode is BrokerMode.UPGRADED or (mode is BrokerMode.MIGRATION and phase is Phase.TAKING_OVER)
     some_run_the_template = mode is BrokerMode.ZOOKEEPER or (is_first_roll and not is_last)
     seconds = caches.template_seconds if some_run_the_template else caches.operator_seconds
-    return max(strategy.address_cache_seconds, seconds + MARGIN_SECONDS if seconds > 0 else 0)
+    return max(step.spec.strategy.address_cache_seconds, seconds + MARGIN_SECONDS if seconds > 0 else 0)

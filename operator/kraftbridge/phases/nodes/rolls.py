@@ -420,13 +420,8 @@ def _conclude_restart(draft: Draft, operation: Operation, stateful_set: Stateful
     ready_at = operation.last_pod_ready_at or draft.now
     draft.update(operation=None, nodes=_restarted(draft, operation, stateful_set.name, mode))
     roll = brokers.roll_of(draft)
-    seconds = address_caches.pause_seconds(
-        draft.spec.strategy,
-        draft.status.address_caches,
-        draft.status.phase,
-        mode,
-        is_last=not isinstance(roll, Unobserved) and not roll.pending,
-    )
+    is_last = not isinstance(roll, Unobserved) and not roll.pending
+    seconds = address_caches.pause_seconds(draft, draft.status.phase, mode, is_last=is_last)
     until = ready_at + timedelta(seconds=seconds)
     if batch is not None and draft.status.hold_until is not None:
         until = max(until, draft.status.hold_until)

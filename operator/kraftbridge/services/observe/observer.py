@@ -250,9 +250,6 @@ class Observer:
         issued = look(Part.ISSUED, "Secret of the listener", self._facts.issued, migration, now)
         record = look(Part.BROKER_RECORD, "record of the broker", self._record, identity, status, memory)
         guarded = look(Part.ADMISSION_POLICY, "API server", self._guarded)
-        topics = self._result(redundancy)
-        # After the topics' redundancy was read, which it takes from memory then.
-        assignments = look(Part.ASSIGNMENTS, "partitions", self._assignments, migration, clients, memory, now)
         workload = self._result(controllers)
         znodes = self._result(zookeeper)
         observed_sets = tuple(self._result(s) for s in sets)
@@ -272,6 +269,9 @@ class Observer:
             observed_sets,
             recorded,
         )
+        topics = self._result(redundancy)
+        # Last, since it takes the topics' redundancy from memory, and nothing else waits for that.
+        assignments = look(Part.ASSIGNMENTS, "partitions", self._assignments, migration, clients, memory, now)
         return Observation(
             at=now,
             stateful_sets=observed_sets,
