@@ -421,6 +421,20 @@ def test_preflight_records_how_long_the_jvms_cache_addresses() -> None:
     )
 
 
+def test_a_jvm_that_does_not_tell_counts_as_one_by_default_beside_one_that_does() -> None:
+    told = caching(dict.fromkeys((BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, BrokerMode.KRAFT), 0))
+    assert told.report is not None
+    silent = {(BrokerMode.ZOOKEEPER, 1), (BrokerMode.KRAFT, 0)}
+    copies = [
+        replace(copy, start=replace(copy.start, address_cache_seconds=None))
+        if copy.start is not None and (copy.key.mode, copy.key.ordinal) in silent
+        else copy
+        for copy in told.report.copies
+    ]
+    recorded = situation(with_copies(copies)).decide().status.address_caches
+    assert recorded == AddressCachesStatus(template_seconds=30, operator_seconds=1)
+
+
 @pytest.mark.parametrize("mode", [BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, BrokerMode.KRAFT])
 def test_a_jvm_that_caches_addresses_for_ever_blocks_until_that_is_accepted(mode: BrokerMode) -> None:
     told = dict.fromkeys((BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, BrokerMode.KRAFT), 1) | {mode: -1}

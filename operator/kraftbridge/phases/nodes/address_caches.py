@@ -6,7 +6,7 @@ caches them (``sun.net.InetAddressCachePolicy``). Clients cannot be asked: `Stra
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from kraftbridge.models.dry_start import CopyOutcome
@@ -29,22 +29,25 @@ def take_address_caches(draft: Draft) -> None:
         return
     of_template = _told(copy for copy in report.copies if copy.key.mode is BrokerMode.ZOOKEEPER)
     of_operator = _told(copy for copy in report.copies if copy.key.mode is not BrokerMode.ZOOKEEPER)
-    if not of_template or not of_operator:
+    if not any(seconds is not None for seconds in (*of_template, *of_operator)):
         return
-    found = AddressCachesStatus(template_seconds=_longest(of_template), operator_seconds=_longest(of_operator))
+    by_default = AddressCachesStatus()
+    found = AddressCachesStatus(
+        template_seconds=_longest(of_template, by_default.template_seconds),
+        operator_seconds=_longest(of_operator, by_default.operator_seconds),
+    )
     if found != draft.status.address_caches:
         draft.update(address_caches=found)
 
 
-def _told(copies: Iterable[CopyOutcome]) -> list[int]:
-    starts = (copy.start for copy in copies)
-    return [
-        start.address_cache_seconds for start in starts if start is not None and start.address_cache_seconds is not None
-    ]
+def _told(copies: Iterable[CopyOutcome]) -> list[int | None]:
+    return [None if copy.start is None else copy.start.address_cache_seconds for copy in copies]
 
 
-def _longest(told: Collection[int]) -> int:
-    return FOR_EVER if min(told) < 0 else max(told)
+def _longest(told: Iterable[int | None], by_default: int) -> int:
+    """Return the longest time; a JVM that does not tell has the default one."""
+    seconds = [by_default if each is None else each for each in told]
+    return FOR_EVER if min(seconds, default=by_default) < 0 else max(seconds, default=by_default)
 
 
 def pause_seconds(step: StepContext, phase: Phase, mode: BrokerMode, *, is_last: bool) -> int:
