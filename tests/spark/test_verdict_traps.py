@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.log.batches import BatchScan
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.metadata.log.replay import LogReplay
+from kraftbridge.models.catalogue import Code
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import (
     DifferenceState,
@@ -30,8 +33,8 @@ from kraftbridge.models.report import (
     ZooKeeperAccess,
 )
 from kraftbridge.verification.compare import mirror, places
-from kraftbridge.verification.inputs import BadInputError, Dump, Inputs, offline_inputs
-from kraftbridge.verification.job import verify, verify_live
+from kraftbridge.verification.inputs import BadInputError, Dump, Inputs, live_inputs, offline_inputs
+from kraftbridge.verification.job import check_tree, verify, verify_live
 from kraftbridge.verification.run import Run
 
 NOOP = record("NoOpRecord")
@@ -449,3 +452,42 @@ def test_an_operation_that_may_not_be_read_is_not_taken_for_absent(spark, ensemb
                 session.delete(path)
     assert report.verdict is not Verdict.CONSISTENT
     assert [each for each in report.problems if path in each and "NoAuth" in each], report.problems
+
+
+@pytest.fixture(scope="module")
+def before_migration() -> Iterator[Ensemble]:
+    with zookeeper_ensemble() as running:
+        running.load(DATA / "zk_before_migration.jsonl.gz")
+        yield running
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_what_the_check_of_a_tree_finds_is_read_again(spark, before_migration, passes):
+    """Configs come before their topic, and go after it."""
+    path = "/config/topics/between"
+    access = ZooKeeperAccess(connect=before_migration.hosts + "/kafka", session_timeout_seconds=60)
+    request = VerificationRequest(run_id="test", profile=Profile.ZOOKEEPER, zookeeper=access)
+    run_ = Run(spark, request, live_inputs(request))
+    with client(before_migration) as session:
+        session.create(path, b'{"version":1,"config":{}}')
+        changing = threading.Thread(target=delete_once_read, args=(session, path, run_))
+        if passes:
+            changing.start()
+        try:
+            check_tree(run_)
+        finally:
+            run_.release()
+            if passes:
+                changing.join()
+            else:
+                session.delete(path)
+    codes = {finding.code for finding in run_.outcome.findings}
+    assert "read again" in run_.timings, "the first reading found nothing: this tested nothing"
+    assert (Code.STALE_TOPIC_CONFIG in codes) is not passes
+
+
+def delete_once_read(session: KazooClient, path: str, run: Run) -> None:
+    """Delete a znode once a run has read the tree for the first time."""
+    while "read zookeeper" not in run.timings:
+        time.sleep(0.05)
+    session.delete(path)

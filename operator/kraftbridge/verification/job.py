@@ -8,6 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,7 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from kraftbridge.exceptions import MetadataError
 from kraftbridge.metadata.entities import PASSWORD_LENGTH_PREFIX
+from kraftbridge.metadata.zookeeper.reader import ZooKeeperReader
 from kraftbridge.metadata.zookeeper.soundness import Soundness
+from kraftbridge.metadata.zookeeper.standing import may_pass, standing
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.entities import EntityKind, KindCounts
 from kraftbridge.models.phase import Phase
@@ -84,10 +87,11 @@ def check_tree(run: Run) -> None:
         frame = run.load("zookeeper", _zookeeper_plan(run, soundness=True).model_dump_json())
         notes = notes_among(frame)
     soundness = Soundness()
+    findings: list[Finding] = []
     for note in notes:
         match note["kind"]:
             case Note.FINDING:
-                run.outcome.add_finding(Finding.model_validate(json.loads(note["value"])))
+                findings.append(Finding.model_validate(json.loads(note["value"])))
             case Note.UNREAD:
                 run.outcome.unread[note["key"]] = json.loads(note["value"])
             case Note.PROBLEM if note["key"] != "/migration":
@@ -97,7 +101,7 @@ def check_tree(run: Run) -> None:
     controller_epochs = [fact["controllerEpoch"] for fact in facts if fact["controllerEpoch"] is not None]
     soundness.same_ids(_topics_of_shared_ids(frame))
     soundness.epochs(next(iter(controller_epochs), None), highest)
-    for finding in soundness.findings:
+    for finding in _standing(run, [*findings, *soundness.findings], highest):
         run.outcome.add_finding(finding)
     for fact in facts:
         run.outcome.add_dropped_findings(fact["dropped"])
@@ -109,6 +113,29 @@ def check_tree(run: Run) -> None:
         run.outcome.add_difference(difference_of_flagged(flagged, [ZOOKEEPER]))
     if not comparison.rows_in(ZOOKEEPER):
         run.outcome.problems.append("ZooKeeper holds no metadata of Kafka below this chroot")
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadingAgain:
+    """The inputs of the task that reads again what a change in progress may explain."""
+
+    access: ZooKeeperAccess
+    findings: Sequence[Finding]
+    highest_epoch: int
+
+    def run(self) -> list[Finding]:
+        """Return the findings that stand."""
+        with ZooKeeperReader(self.access) as reader:
+            return standing(reader, self.findings, self.highest_epoch)
+
+
+def _standing(run: Run, findings: Sequence[Finding], highest_epoch: int) -> Sequence[Finding]:
+    """Return the findings that stand; all of them where the tree is a dump, which cannot be read again."""
+    access = run.inputs.zookeeper
+    if not isinstance(access, ZooKeeperAccess) or not any(map(may_pass, findings)):
+        return findings
+    with run.stage("read again"):
+        return run.in_task(_ReadingAgain.run, _ReadingAgain(access, findings, highest_epoch))
 
 
 def _topics_of_shared_ids(frame: DataFrame) -> dict[str, list[str]]:

@@ -79,7 +79,8 @@ class Soundness:
         """Check one topic's znodes."""
         path = f"{TOPICS_PATH}/{topic.name}"
         if topic.assignment is None:
-            self._add(Code.STALE_TOPIC_ZNODE, path)
+            if topic.states:  # else it has gone since the topics were listed
+                self._add(Code.STALE_TOPIC_ZNODE, path)
             return
         if not _TOPIC_NAME.fullmatch(topic.name):
             self._add(Code.TOPIC_NAME_INVALID, path, path=path)

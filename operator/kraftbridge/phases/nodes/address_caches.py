@@ -45,9 +45,12 @@ def _told(copies: Iterable[CopyOutcome]) -> list[int | None]:
 
 
 def _longest(told: Iterable[int | None], by_default: int) -> int:
-    """Return the longest time; a JVM that does not tell has the default one."""
-    seconds = [by_default if each is None else each for each in told]
-    return FOR_EVER if min(seconds, default=by_default) < 0 else max(seconds, default=by_default)
+    """Return the longest time that ends; a JVM that does not tell has the default one.
+
+    No pause helps a JVM that caches for ever, and its finding says so. It does not shorten that of the others.
+    """
+    seconds = [by_default if each is None else each for each in told] or [by_default]
+    return max((each for each in seconds if each > FOR_EVER), default=FOR_EVER)
 
 
 def pause_seconds(step: StepContext, phase: Phase, mode: BrokerMode, *, is_last: bool) -> int:

@@ -19,16 +19,15 @@ from typing_extensions import override
 from kraftbridge.metadata.copying import Claim, copied_entities
 from kraftbridge.metadata.zookeeper.reader import Data, Operation, Read, ZooKeeperReader, read_dump
 from kraftbridge.metadata.zookeeper.soundness import (
-    CHECKED_NODES,
     CLUSTER_ID_PATH,
-    DELETIONS_PATH,
     Soundness,
     broker_ids,
     cluster_id,
     soundness_of,
     topics_being_deleted,
 )
-from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading, FenceRange, TreePlan, TreeReading
+from kraftbridge.metadata.zookeeper.standing import NOT_CHECKED, check_whole
+from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading, FenceRange, TreeReading
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import ZooKeeperAccess
 from kraftbridge.verification.sources.rows import (
@@ -77,15 +76,15 @@ class _ZooKeeperReader(DataSourceReader):
             reader.synchronize()
             reading = TreeReading(reader, self._plan.secrets())
             plan = reading.plan()
-            findings, epoch = self._tree_findings(reader, reading, plan) if self._plan.soundness else ([], None)
+            whole = check_whole(reader, reading, plan) if self._plan.soundness else NOT_CHECKED
             cluster = self._cluster_id(reader, reading)
         slices = max(1, min(self._plan.parallelism, -(-len(plan.topics) // self._plan.topics_per_slice)))
         planned = {
             "fence": _fence(reading.fence),
             "problems": reading.problems,
             "unread": reading.unread,
-            "findings": findings,
-            "epoch": epoch,
+            "findings": [finding.model_dump(mode="json") for finding in whole.findings],
+            "epoch": whole.controller_epoch,
             "cluster": cluster,
         }
         return [
@@ -140,33 +139,6 @@ class _ZooKeeperReader(DataSourceReader):
         if not isinstance(result, NoNodeError):
             reading.unread[CLUSTER_ID_PATH] = f"{CLUSTER_ID_PATH} cannot be read: {result!r}"
         return None
-
-    def _tree_findings(
-        self, reader: ZooKeeperReader, reading: TreeReading, plan: TreePlan
-    ) -> tuple[list[dict[str, Any]], int | None]:
-        soundness = Soundness(broker_ids(plan.nodes))
-        checked: dict[str, bytes | None] = {}
-        deletions: list[str] = []
-        migration = None
-        reads = [Read(Operation.CHILDREN, DELETIONS_PATH), *(Read(Operation.DATA, path) for path in CHECKED_NODES)]
-        for fenced in reader.read(reads):
-            migration = fenced.migration
-            for read, result in fenced.results:
-                if isinstance(result, Data):
-                    checked[read.path] = result.data
-                elif isinstance(result, list):
-                    deletions = result
-                elif not isinstance(result, NoNodeError):
-                    reading.unread[read.path] = f"{read.path} cannot be read: {result!r}"
-        soundness.tree(
-            topics=plan.topics,
-            topic_configs=plan.topic_configs,
-            deletions=deletions,
-            migration=migration,
-            migration_problem=reader.migration_problem,
-            checked=checked,
-        )
-        return [finding.model_dump(mode="json") for finding in soundness.findings], soundness.controller_epoch
 
     def _read_dump(self) -> Iterator[pa.RecordBatch]:
         plan = self._plan
