@@ -328,6 +328,11 @@ bench-batches: venv ## steps of a rolling restart of 60 brokers and 20,000 parti
 	$(SAY) "rolling restarts in batches"
 	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks.batches $(ARGS)
 
+.PHONY: bench-hundred
+bench-hundred: venv ## what a step of the operator asks of 100 brokers with 200,000 partitions: time, requests, memory (2 minutes; ARGS="--brokers 50 --only Preflight")
+	$(SAY) "a hundred brokers asked"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m benchmarks.hundred $(ARGS)
+
 .PHONY: bench-rehearsal
 bench-rehearsal: venv java ## rehearsals of 330, 20,000 and 200,000 partitions: copy, sync, time without a controller, memory (ARGS="--sizes 1000000 --heap 4096")
 	$(SAY) "rehearsals by size: rows and plot in benchmarks/measured/rehearsal"

@@ -125,7 +125,7 @@ def test_a_move_between_directories_and_a_failed_directory_are_told() -> None:
         shutil.rmtree(other)
         failed = wait_for("the failure", lambda: seen if (seen := found(client))[str(other)].error else None)
         # Kafka calls it a storage error once it has tried to write there, and an unknown one before.
-        assert failed[str(other)].error in {"KafkaStorageError", "UnknownError (-1)"}
+        assert failed[str(other)].error in {"KafkaStorageError (56)", "UnknownError (-1)"}
         assert not failed[str(holder)].error
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -143,7 +145,11 @@ def _reply(connection: socket.socket, body: bytes) -> None:
 # ------------------------------------------------------------------------------------------------ Kafka
 
 METADATA, LIST_OFFSETS, API_VERSIONS, CONFIGS, REASSIGNMENTS, CLUSTER = 3, 2, 18, 32, 46, 60
-_KEYS: Final = ((LIST_OFFSETS, 1, 7), (API_VERSIONS, 0, 3), (CONFIGS, 0, 4), (REASSIGNMENTS, 0, 0), (CLUSTER, 0, 1))
+FETCH, LOG_DIRS = 1, 35
+_KEYS: Final = (
+    (FETCH, 0, 11), (LIST_OFFSETS, 1, 7), (API_VERSIONS, 0, 3), (CONFIGS, 0, 4), (LOG_DIRS, 0, 4),
+    (REASSIGNMENTS, 0, 0), (CLUSTER, 0, 1),
+)  # fmt: skip
 
 
 def uv(value: int) -> bytes:
@@ -172,16 +178,26 @@ PARTITION: Final = integers(0, 1, 2) + integers(0, 1, 2) + integers() + b"\0"
 
 def topic(name: str, partitions: int, body: bytes = PARTITION, operations: int = 0) -> bytes:
     """Return a topic of a Metadata answer of version 9."""
-    each = b"".join(struct.pack(">hiii", 0, i, 0, 5) + body for i in range(partitions))
-    head = struct.pack(">h", 0) + compact(name) + b"\0" + uv(partitions + 1)
-    return head + each + struct.pack(">i", operations) + b"\0"
+    each = (struct.pack(">hiii", 0, i, 0, 5) + body for i in range(partitions))
+    return topic_of(name, list(each), operations)
+
+
+def topic_of(name: str, partitions: Sequence[bytes], operations: int = 0, identity: bytes = b"") -> bytes:
+    """Return a topic of a Metadata answer of version 9, or of version 10 with the 16 bytes of its id."""
+    head = struct.pack(">h", 0) + compact(name) + identity + b"\0" + uv(len(partitions) + 1)
+    return head + b"".join(partitions) + struct.pack(">i", operations) + b"\0"
 
 
 def metadata(topics: bytes, count: int, brokers: int = 1, port: int = 9092, host: str = "h") -> bytes:
     """Return a Metadata answer of version 9 without its correlation id."""
     each = [struct.pack(">i", i) + compact(host) + struct.pack(">i", port) + b"\0" + b"\0" for i in range(brokers)]
-    listed = uv(brokers + 1) + b"".join(each)
-    head = b"\0" + struct.pack(">i", 0) + listed + compact("c") + struct.pack(">i", 0)
+    return metadata_of(each, topics, count)
+
+
+def metadata_of(brokers: Sequence[bytes], topics: bytes, count: int, controller: int = 0) -> bytes:
+    """Return a Metadata answer without its correlation id, with brokers as the answer lists them."""
+    listed = uv(len(brokers) + 1) + b"".join(brokers)
+    head = b"\0" + struct.pack(">i", 0) + listed + compact("c") + struct.pack(">i", controller)
     return head + uv(count + 1) + topics + struct.pack(">i", 0) + b"\0"
 
 
@@ -194,12 +210,25 @@ class KafkaNode:
         Answers a request, which begins with its key and its version, on a connection.
     hostile
         Whether ``send`` answers ApiVersions, too.
+    metadata_version
+        The newest version of Metadata that it serves.
+    delay_seconds
+        What passes before it answers a request.
     """
 
     def __init__(
-        self, send: Callable[[socket.socket, bytes], None], *, hostile: bool = False, metadata_version: int = 9
+        self,
+        send: Callable[[socket.socket, bytes], None],
+        *,
+        hostile: bool = False,
+        metadata_version: int = 9,
+        delay_seconds: float = 0.0,
     ) -> None:
         self._send = send
+        self._delay_seconds = delay_seconds
+        self._counting = threading.Lock()
+        self.requests: Counter[int] = Counter()
+        """Requests so far, by their keys."""
         self._metadata_version = metadata_version
         self._hostile = hostile
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -216,6 +245,10 @@ class KafkaNode:
             (length,) = struct.unpack(">i", _exactly(connection, 4))
             request = _exactly(connection, length)
             (key,) = struct.unpack_from(">h", request)
+            with self._counting:
+                self.requests[key] += 1
+            if self._delay_seconds:
+                time.sleep(self._delay_seconds)
             if key == API_VERSIONS and not self._hostile:
                 keys = [(METADATA, 0, self._metadata_version), *_KEYS]
                 listed = b"".join(struct.pack(">hhh", *each) + b"\0" for each in keys)
@@ -246,7 +279,7 @@ def flooding(mebibytes: int) -> Callable[[socket.socket, bytes], None]:
     return send
 
 
-class _Reader:
+class Reader:
     """Reads a request of a flexible version (KIP-482), whose header has a client id."""
 
     def __init__(self, request: bytes) -> None:
@@ -285,6 +318,10 @@ def topic_names(count: int) -> list[str]:
     return [f"a-topic-with-a-name-of-thirty-{i:06}" for i in range(count)]
 
 
+ALL_OPERATIONS: Final = 0x1FF8
+"""Bits of ``AclOperation`` from READ to IDEMPOTENT_WRITE (KIP-430)."""
+
+
 class Cluster:
     """Brokers of one healthy cluster on one port, with topics of equal size. It answers what grows with the cluster.
 
@@ -295,34 +332,33 @@ class Cluster:
     """
 
     BROKERS: Final = 3
-    _ALL_OPERATIONS: Final = 0x1FF8
-    """Bits of ``AclOperation`` from READ to IDEMPOTENT_WRITE (KIP-430)."""
 
     def __init__(self, topics: int, partitions: int) -> None:
         self._node = KafkaNode(self._send)
         self.address = self._node.address
-        listed = b"".join(topic(name, partitions, operations=self._ALL_OPERATIONS) for name in topic_names(topics))
+        listed = b"".join(topic(name, partitions, operations=ALL_OPERATIONS) for name in topic_names(topics))
         self._brokers = metadata(b"", 0, self.BROKERS, self._node.port, "127.0.0.1")
         self._all = metadata(listed, topics, self.BROKERS, self._node.port, "127.0.0.1")
 
     def _send(self, connection: socket.socket, request: bytes) -> None:
         (key,) = struct.unpack_from(">h", request)
-        reader = _Reader(request) if key != REASSIGNMENTS or struct.unpack_from(">h", request, 2)[0] else None
+        reader = Reader(request) if key != REASSIGNMENTS or struct.unpack_from(">h", request, 2)[0] else None
         if key == METADATA and reader is not None:
             answered(connection, request, self._all if reader.count() < 0 else self._brokers)
         elif key == CONFIGS and reader is not None:
-            answered(connection, request, _configs(reader))
+            answered(connection, request, topic_configs(reader))
         elif key == LIST_OFFSETS and reader is not None:
             answered(connection, request, _offsets(reader))
         elif key == CLUSTER:
-            answered(connection, request, self._cluster())
+            answered(connection, request, described_cluster())
         else:
             raise ConnectionResetError
 
-    def _cluster(self) -> bytes:
-        operations = struct.pack(">i", self._ALL_OPERATIONS)
-        head = b"\0" + struct.pack(">ih", 0, 0) + b"\0" + b"\1" + compact("c") + struct.pack(">i", 0)
-        return head + uv(1) + operations + b"\0"
+
+def described_cluster() -> bytes:
+    """Answer DescribeCluster of version 1: every operation is permitted."""
+    head = b"\0" + struct.pack(">ih", 0, 0) + b"\0" + b"\1" + compact("c") + struct.pack(">i", 0)
+    return head + uv(1) + struct.pack(">i", ALL_OPERATIONS) + b"\0"
 
 
 _SETTINGS: Final[Mapping[str, str]] = {
@@ -330,7 +366,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 
-def _configs(reader: _Reader) -> bytes:
+def topic_configs(reader: Reader) -> bytes:
     """Answer DescribeConfigs of version 4 for topics."""
     results = []
     for _ in range(reader.count()):
@@ -359,7 +395,7 @@ _END: Final = 10
 _LATEST: Final = -1
 
 
-def _offsets(reader: _Reader) -> bytes:
+def _offsets(reader: Reader) -> bytes:
     """Answer ListOffsets of version 7: ten records in each partition, all of them young."""
     reader.take(">ib")
     topics = []

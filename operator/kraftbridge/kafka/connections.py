@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Connections:
-    """One connection to each address; not thread-safe."""
+    """One connection to each address. Threads may ask different addresses at the same time, and do nothing else."""
 
     def __init__(self, security: Security) -> None:
         self._security = security

@@ -1,10 +1,14 @@
 """Reads a Metadata answer topic by topic from the socket.
 
 An answer for 200,000 partitions has 10 MB, and 200 MB as objects of kafka-python.
+Several such answers are read in each step of a migration, and most partitions of a topic have one form.
+So partitions of one form are compared and kept as bytes, and decoded when they are iterated.
 """
 
 from __future__ import annotations
 
+import functools
+import re
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -47,12 +51,84 @@ class Partition(NamedTuple):
     isr_nodes: tuple[int, ...]
 
 
+class Form(NamedTuple):
+    """Number of a partition's replicas, of those in sync, and of those that are offline."""
+
+    replicas: int
+    in_sync: int
+    offline: int
+
+
+@functools.lru_cache(maxsize=256)
+def _layout(form: Form) -> struct.Struct:
+    """Return how a partition without tagged fields is decoded; the numbers of nodes are left out."""
+    return struct.Struct(f">hiiix{form.replicas}ix{form.in_sync}ix{4 * form.offline}xx")
+
+
+@functools.lru_cache(maxsize=256)
+def _rows(form: Form) -> re.Pattern[bytes]:
+    """Return what matches partitions of a form without tagged fields, one after the other."""
+    nodes = b"".join(re.escape(bytes((count + 1,))) + b".{%d}" % (_INT.size * count) for count in form)
+    return re.compile(b"(?:.{%d}%b\\0)++" % (_PARTITION.size, nodes), re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Partitions of one form, one after the other, none of them with tagged fields."""
+
+    rows: bytes
+    """The partitions as they are in the answer."""
+    form: Form
+
+    def __len__(self) -> int:
+        return len(self.rows) // _layout(self.form).size
+
+    def __iter__(self) -> Iterator[Partition]:
+        middle = _BEFORE_REPLICAS + self.form.replicas
+        end = middle + self.form.in_sync
+        for row in _layout(self.form).iter_unpack(self.rows):
+            yield Partition(row[0], row[1], row[2], row[3], row[_BEFORE_REPLICAS:middle], row[middle:end])
+
+    @property
+    def settled(self) -> bool:
+        """Whether each partition has a leader and all of its replicas in sync."""
+        leaders = self.rows[_LEADER_AT :: _layout(self.form).size]
+        # The first byte of a negative number is not ASCII.
+        return self.form.in_sync >= self.form.replicas and leaders.isascii()
+
+
+_BEFORE_REPLICAS: Final = 4
+"""Numbers of a partition before its replicas: error, index, leader, and the leader's epoch."""
+_LEADER_AT: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """The partitions of one topic in the order of the answer. Equal ones have the same bytes, or the same values."""
+
+    runs: tuple[Run | tuple[Partition], ...]
+    """A tuple has a partition of a rare form."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self.runs))
+
+    def __iter__(self) -> Iterator[Partition]:
+        for run in self.runs:
+            yield from run
+
+    def unsettled(self) -> Iterator[Partition]:
+        """Yield partitions. Each one that is left out has a leader and all of its replicas in sync."""
+        for run in self.runs:
+            if isinstance(run, tuple) or not run.settled:
+                yield from run
+
+
 class Topic(NamedTuple):
     """A topic, as Metadata lists it."""
 
     error_code: int
     name: str
-    partitions: list[Partition]
+    partitions: Partitions
     operations: int
     """Bit field of what the principal may do (KIP-430); `NO_OPERATIONS` where it was not asked."""
     topic_id: str = ""
@@ -103,15 +179,16 @@ class Frame:
 
     def take(self, count: int) -> bytes:
         """Return the next bytes."""
-        if self._position + count > len(self._buffer):
-            self._fetch(count)
+        self._hold(count)
         start = self._position
         self._position += count
         self.remaining -= count
         return self._buffer[start : self._position]
 
-    def _fetch(self, count: int) -> None:
+    def _hold(self, count: int) -> None:
         """Hold at least the next bytes of this answer."""
+        if self._position + count <= len(self._buffer):
+            return
         if count > self.remaining:
             raise ValueError(f"an answer of {self.source} ends in the middle")
         start = self._position
@@ -128,30 +205,43 @@ class Frame:
         self._buffer = bytes(held)
         self._position = 0
 
-    def partition(self) -> Partition:
-        """Return the next partition.
+    def partitions(self, count: int) -> Partitions:
+        """Return the next partitions."""
+        runs: list[Run | tuple[Partition]] = []
+        while count > 0:
+            run = self._run(count) or (self._partition(),)
+            runs.append(run)
+            count -= len(run)
+        return Partitions(tuple(runs))
 
-        One of few replicas and no tagged fields is read at once: there are hundreds of thousands of them.
-        """
-        if len(self._buffer) - self._position < _FEW_BYTES <= self.remaining:
-            self._fetch(_FEW_BYTES)
-        buffer = self._buffer
-        start = self._position
-        if len(buffer) - start >= _FEW_BYTES:
-            problem, index, leader, epoch = _PARTITION.unpack_from(buffer, start)
-            position = start + _PARTITION.size
-            nodes = []
-            for _ in range(3):
-                layout = _FEW.get(buffer[position])
-                if layout is None:
-                    break
-                nodes.append(layout.unpack_from(buffer, position + 1))
-                position += 1 + layout.size
-            else:
-                if not buffer[position]:
-                    self._position = position + 1
-                    self.remaining -= position + 1 - start
-                    return Partition(problem, index, leader, epoch, nodes[0], nodes[1])
+    def _run(self, most: int) -> Run | None:
+        """Return the next partitions as long as they are of one form; None if the first one is of a rare form."""
+        form = self._form()
+        if form is None:
+            return None
+        width = _layout(form).size
+        ahead = min(most, _RUN_BYTES // width, self.remaining // width) * width
+        self._hold(ahead)
+        found = _rows(form).match(self._buffer, self._position, self._position + ahead)
+        return Run(self.take(found.end() - found.start()), form) if found else None
+
+    def _form(self) -> Form | None:
+        """Return the form of the next partition; None if it is a rare one, or none that ends in this answer."""
+        self._hold(min(_FEW_BYTES, self.remaining))
+        position = self._position + _PARTITION.size
+        nodes = []
+        for _ in Form._fields:
+            if position >= len(self._buffer):
+                return None
+            count = self._buffer[position] - 1
+            if not 0 <= count <= _FEW:
+                return None
+            nodes.append(count)
+            position += 1 + _INT.size * count
+        return Form(*nodes)
+
+    def _partition(self) -> Partition:
+        """Return the next partition, of any form."""
         problem, index, leader, epoch = _PARTITION.unpack(self.take(_PARTITION.size))
         replicas = self.integers()
         isr = self.integers()
@@ -209,9 +299,11 @@ class Frame:
         return length
 
 
-_FEW: Final = {count + 1: struct.Struct(f">{count}i") for count in range(11)}
-"""Up to ten INT32, by the byte that stands for their number in a compact array."""
-_FEW_BYTES: Final = _PARTITION.size + 3 * (1 + 4 * 10) + 1
+_FEW: Final = 10
+"""Nodes in each array of a partition that has no rare form. Their number takes one byte."""
+_FEW_BYTES: Final = _PARTITION.size + 3 * (1 + _INT.size * _FEW) + 1
+_RUN_BYTES: Final = 16 * bounds.KIB
+"""Largest length of a run."""
 _LAST_SHIFT: Final = 28
 _RECEIVE_BYTES: Final = 64 * bounds.KIB
 
@@ -256,7 +348,7 @@ def _topics(frame: Frame, version: int) -> Iterator[Topic]:
         topic_id = "" if identity == _NO_ID else identity.hex()
         frame.take(1)  # internal
         count = frame.length(bounds.TOPIC_PARTITIONS, "partitions of one topic")
-        partitions = [frame.partition() for _ in range(count)]
+        partitions = frame.partitions(count)
         operations = frame.integer()
         frame.tags()
         yield Topic(error, name, partitions, operations, topic_id)

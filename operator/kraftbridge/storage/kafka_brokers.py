@@ -12,6 +12,9 @@ import threading
 import time
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -69,6 +72,14 @@ _AGREEING: Final = 2
 VIEWS: Final = 3
 """Number of brokers that one observation asks for all of their metadata. The answers are large."""
 _UNKNOWN_TOPIC: Final = 3
+_AT_A_TIME: Final = 4
+"""Brokers that are asked at the same time. Objects of hostile answers take 60 MB each (`bounds.KAFKA_ANSWER_BYTES`)."""
+_LOG_DIRS_AT_A_TIME: Final = 2
+"""Those of hostile lists of log directories take 100 MB each (`bounds.KAFKA_LOG_DIRS_BYTES`)."""
+_READ_SECONDS: Final = 0.5
+"""When one call has read topics' ids for so long, the next call asks the other brokers."""
+_LEAST_READ: Final = 2
+"""Brokers that each such call asks, however long it takes."""
 _LEAST_SECONDS: Final = 0.5
 _NAMED_PARTITIONS: Final = 20
 _CONFIG_BATCH_TOPICS: Final = 200
@@ -126,10 +137,14 @@ class BrokerClient:
         self._connection: Connection | None = None
         self._of_each = Connections(self._security)
         self._next_view = 0
+        self._last_read = -1
+        """The broker that was asked last for topics' ids."""
         self._silence: tuple[float, str] | None = None
         """When a question last found no broker that answers, and why."""
         self._lock = threading.Lock()
         self._each_lock = threading.Lock()
+        self._answered_seconds = 0.0
+        """How long brokers on kept connections have been asked so far, without those that did not answer."""
         self._source = f"brokers {bootstrap_servers}"
 
     def close(self) -> None:
@@ -162,9 +177,9 @@ class BrokerClient:
         ObservationError
             No broker returned the list of brokers.
         """
-        until = time.monotonic() + CALL_SECONDS
         known = self._known_brokers()
-        with self._each_lock:
+        with self._turn(CALL_SECONDS) as end:
+            until = end
             self._of_each.keep_only(known.values())
             first = self._next_view
             self._next_view += VIEWS
@@ -175,8 +190,7 @@ class BrokerClient:
                 question = partial(_view, broker=broker, until=until)
                 views[broker] = self._ask_kept(broker, known[broker], until, question)
                 if not isinstance(views[broker], Unobserved):
-                    # Reading the topics of a large cluster takes seconds, which are not the other brokers' silence.
-                    until += time.monotonic() - began
+                    until += self._answered_since(began)
             return views
 
     def _known_brokers(self) -> dict[int, tuple[str, int]]:
@@ -221,9 +235,9 @@ class BrokerClient:
         """
         seen = Seen(self._source)
         known = self._known_brokers()
-        until = time.monotonic() + CALL_SECONDS
         silent: list[Unobserved] = []
-        with self._each_lock:
+        with self._turn(CALL_SECONDS) as end:
+            until = end
             self._of_each.keep_only(known.values())
             for broker, address in known.items():
                 began = time.monotonic()
@@ -231,12 +245,12 @@ class BrokerClient:
                 if isinstance(answer, Unobserved):
                     silent.append(answer)
                     continue
-                until += time.monotonic() - began
+                until += self._answered_since(began)
                 if seen.answers >= VIEWS:
                     break
         if seen.answers < min(_AGREEING, len(known)):
             raise ObservationError(self._source, f"{seen.answers} brokers told their partitions; {silent[0]}")
-        topics = sorted({topic for topic, _ in seen.partitions})
+        topics = sorted(seen.topics)
         min_isr: dict[str, int] = {}
         for start in range(0, len(topics), _CONFIG_BATCH_TOPICS):
             min_isr |= self._ask(partial(_min_isr, topics=topics[start : start + _CONFIG_BATCH_TOPICS]))
@@ -283,7 +297,7 @@ class BrokerClient:
     def leader_epochs(self) -> tuple[dict[TopicPartition, int], frozenset[int]]:
         """Return the highest leader epoch of each partition that any broker serves, and the brokers that are silent.
 
-        Every broker is asked.
+        Every broker is asked. Only those that do not answer use up the time budget of the call.
         Without a controller the brokers' views differ: some have heard of an election that others have not.
 
         Raises
@@ -291,17 +305,19 @@ class BrokerClient:
         ObservationError
             No broker answered.
         """
-        until = time.monotonic() + _EVERY_VIEW_SECONDS
         known = self._known_brokers()
         epochs: dict[TopicPartition, int] = {}
         silent: dict[int, Unobserved] = {}
-        with self._each_lock:
+        with self._turn(_EVERY_VIEW_SECONDS) as end:
+            until = end
             self._of_each.keep_only(known.values())
             for broker, address in known.items():
+                began = time.monotonic()
                 view = self._ask_kept(broker, address, until, _leader_epochs)
                 if isinstance(view, Unobserved):
                     silent[broker] = view
                     continue
+                until += self._answered_since(began)
                 for partition, epoch in view.items():
                     epochs[partition] = max(epoch, epochs.get(partition, epoch))
         if len(silent) == len(known):
@@ -317,9 +333,8 @@ class BrokerClient:
         ObservationError
             No broker returned the list of brokers.
         """
-        until = time.monotonic() + CALL_SECONDS
         known = self._known_brokers()
-        return self._ask_each(known, until, dict.fromkeys(known, partial(_serves, topic=topic)))
+        return self._ask_each(known, partial(_serves, topic=topic))
 
     def controller_by_broker(self) -> dict[int, int | Unobserved]:
         """Ask each broker for the controller's id and return the answers.
@@ -335,10 +350,7 @@ class BrokerClient:
         ObservationError
             No broker returned the list of brokers.
         """
-        return {
-            broker: self._ask_one(f"broker {broker} at {host}:{port}", host, port, _named_controller)
-            for broker, (host, port) in self._brokers().items()
-        }
+        return self._ask_anew("", self._brokers(), lambda _broker: _named_controller)
 
     def features(self) -> dict[int, NodeFeatures | Unobserved]:
         """Ask each broker that Metadata lists for its features (ApiVersions, KIP-584).
@@ -351,21 +363,66 @@ class BrokerClient:
         ObservationError
             No broker returned the list of brokers.
         """
-        known = self._brokers()
-        until = time.monotonic() + CALL_SECONDS
-        return self._ask_each(
-            known, until, dict.fromkeys(known, lambda connection: connection.features(REQUEST_SECONDS))
-        )
+        return self._ask_each(self._brokers(), lambda connection: connection.features(REQUEST_SECONDS))
 
     def _ask_each(
-        self, known: Mapping[int, tuple[str, int]], until: float, questions: Mapping[int, Callable[[Connection], T]]
+        self, known: Mapping[int, tuple[str, int]], question: Callable[[Connection], T]
     ) -> dict[int, T | Unobserved]:
-        """Send brokers their requests on kept connections; those to brokers that are not known any more are closed."""
-        with self._each_lock:
+        """Send each broker a request on its kept connection. Those to other brokers are closed."""
+        with self._turn(CALL_SECONDS) as until:
             self._of_each.keep_only(known.values())
-            return {
-                broker: self._ask_kept(broker, known[broker], until, question) for broker, question in questions.items()
-            }
+            began = time.monotonic()
+            answers = _at_once(known, lambda broker: self._ask_kept(broker, known[broker], until, question))
+            if not any(isinstance(answer, Unobserved) for answer in answers.values()):
+                self._answered_since(began)
+            return answers
+
+    @contextmanager
+    def _turn(self, seconds: float) -> Iterator[float]:
+        """Use the kept connections alone; yield until when.
+
+        The time budget counts from now, so that silent brokers use it up once for all questions that wait.
+        It does not count the time in which brokers answered the questions before this one.
+        """
+        asked = time.monotonic()
+        answered = self._answered_seconds
+        with self._each_lock:
+            waited = time.monotonic() - asked
+            yield asked + seconds + min(self._answered_seconds - answered, waited)
+
+    def _answered_since(self, began: float) -> float:
+        """Return the seconds that brokers took to answer, and count them."""
+        took = time.monotonic() - began
+        self._answered_seconds += took
+        return took
+
+    def _ask_anew(
+        self,
+        what: str,
+        known: Mapping[int, tuple[str, int]],
+        question: Callable[[int], Callable[[Connection], T]],
+        most: int = _AT_A_TIME,
+    ) -> dict[int, T | Unobserved]:
+        """Send each broker a request on a new connection.
+
+        Parameters
+        ----------
+        what
+            What a broker is asked for, for the error.
+        known
+            Address of each broker.
+        question
+            Returns what is asked of the broker with an id.
+        most
+            Brokers that are asked at the same time.
+        """
+
+        def ask(broker: int) -> T | Unobserved:
+            host, port = known[broker]
+            source = f"{what}broker {broker} at {host}:{port}"
+            return self._ask_one(source, host, port, question(broker))
+
+        return _at_once(known, ask, most)
 
     def _ask_kept(
         self, broker: int, address: tuple[str, int], until: float, question: Callable[[Connection], T]
@@ -471,15 +528,14 @@ class BrokerClient:
         ObservationError
             No broker returned the list of brokers.
         """
-        return {
-            broker: self._ask_one(
-                f"configuration of broker {broker} at {host}:{port}", host, port, partial(_settings_of, broker=broker)
-            )
-            for broker, (host, port) in self._brokers().items()
-        }
+        return self._ask_anew("configuration of ", self._brokers(), lambda broker: partial(_settings_of, broker=broker))
 
     def topic_ids(self, processes: Mapping[int, str]) -> dict[int, TopicIds | Unobserved]:
         """Ask brokers whether every topic that they list has an id, what they run, and what else is in their logs.
+
+        To read a broker's list of all topics takes long, so one call asks as many brokers as it can in half a second,
+        and the next call the next ones. The others are absent.
+        The first broker is asked in each call, as it is the one that others wait for.
 
         Parameters
         ----------
@@ -491,17 +547,29 @@ class BrokerClient:
         ObservationError
             No broker returned the list of brokers.
         """
-        until = time.monotonic() + _EVERY_VIEW_SECONDS
         known = self._brokers()
-        unlisted = {
+        answers: dict[int, TopicIds | Unobserved] = {
             broker: Unobserved(f"broker {broker}", "no broker lists it") for broker in processes if broker not in known
         }
-        questions = {
-            broker: partial(_topic_ids, broker=broker, process=process)
-            for broker, process in processes.items()
-            if broker in known
-        }
-        return {**unlisted, **self._ask_each(known, until, questions)}
+        with self._turn(_EVERY_VIEW_SECONDS) as until:
+            self._of_each.keep_only(known.values())
+            read_until = time.monotonic() + _READ_SECONDS
+            for place, broker in enumerate(self._reading_order(processes.keys() & known.keys())):
+                if place >= _LEAST_READ and time.monotonic() > read_until:
+                    break
+                began = time.monotonic()
+                question = partial(_topic_ids, broker=broker, process=processes[broker])
+                answers[broker] = self._ask_kept(broker, known[broker], until, question)
+                if not isinstance(answers[broker], Unobserved):
+                    self._answered_since(began)
+                if place:
+                    self._last_read = broker
+        return answers
+
+    def _reading_order(self, brokers: Iterable[int]) -> list[int]:
+        """Return the first broker, then those behind the one that was asked last, then those before it."""
+        order = sorted(brokers)
+        return [*order[:1], *sorted(order[1:], key=lambda broker: (broker <= self._last_read, broker))]
 
     def log_dirs(self) -> dict[int, tuple[LogDir, ...] | Unobserved]:
         """Ask each running broker for its log directories, and return what is wrong in them.
@@ -516,36 +584,17 @@ class BrokerClient:
         A replica counts as left over if a second look finds it, too: a topic may be deleted while Metadata is read.
         """
         brokers = self._brokers()
-        seen = {broker: self._listings(broker, address) for broker, address in brokers.items()}
+        seen = self._listings(brokers)
         listings = {broker: found for broker, found in seen.items() if not isinstance(found, Unobserved)}
         self._ask(partial(self._all_topics, fold=partial(forget_assigned, listings=listings)))
-        answers: dict[int, tuple[LogDir, ...] | Unobserved] = {}
-        for broker, found in seen.items():
-            answers[broker] = (
-                found if isinstance(found, Unobserved) else self._confirmed(broker, brokers[broker], found)
-            )
-        return answers
+        doubted = [broker for broker, found in listings.items() if any(listing.replicas for listing in found)]
+        later = self._listings({broker: brokers[broker] for broker in doubted})
+        return {broker: _in_both(found, later.get(broker, found)) for broker, found in seen.items()}
 
-    def _confirmed(
-        self, broker: int, address: tuple[str, int], found: Sequence[Listing]
-    ) -> tuple[LogDir, ...] | Unobserved:
-        """Return directories with what is still in them; they are listed again only if something is left over."""
-        if not any(listing.replicas for listing in found):
-            return tuple(listing.log_dir() for listing in found)
-        again = self._listings(broker, address)
-        if isinstance(again, Unobserved):
-            return again
-        later = {listing.path: listing for listing in again}
-        return tuple(listing.also_in(later[listing.path]).log_dir() for listing in found if listing.path in later)
-
-    def _listings(self, broker: int, address: tuple[str, int]) -> list[Listing] | Unobserved:
-        host, port = address
-        return self._ask_one(
-            f"log directories of broker {broker} at {host}:{port}",
-            host,
-            port,
-            partial(listed, timeout_seconds=REQUEST_SECONDS),
-        )
+    def _listings(self, brokers: Mapping[int, tuple[str, int]]) -> dict[int, list[Listing] | Unobserved]:
+        """Return what each broker lists in its log directories."""
+        question = partial(listed, timeout_seconds=REQUEST_SECONDS)
+        return self._ask_anew("log directories of ", brokers, lambda _broker: question, _LOG_DIRS_AT_A_TIME)
 
     def _brokers(self) -> dict[int, tuple[str, int]]:
         """Return the brokers that Metadata lists now, by id."""
@@ -625,6 +674,41 @@ class BrokerClient:
         raise ObservationError(self._source, f"none answered: {reasons}")
 
 
+def _in_both(
+    first: Sequence[Listing] | Unobserved, second: Sequence[Listing] | Unobserved
+) -> tuple[LogDir, ...] | Unobserved:
+    """Return directories with what two looks have left over."""
+    if isinstance(first, Unobserved):
+        return first
+    if isinstance(second, Unobserved):
+        return second
+    later = {listing.path: listing for listing in second}
+    return tuple(listing.also_in(later[listing.path]).log_dir() for listing in first if listing.path in later)
+
+
+def _at_once(addresses: Mapping[int, tuple[str, int]], ask: Callable[[int], T], most: int = _AT_A_TIME) -> dict[int, T]:
+    """Ask several brokers at the same time, and those at one address in turn; return their answers.
+
+    So a step does not take the time of a hundred brokers' answers, one after the other.
+    """
+    if not addresses:
+        return {}
+    at: dict[tuple[str, int], list[int]] = {}
+    for broker, address in addresses.items():
+        at.setdefault(address, []).append(broker)
+
+    def in_turn(brokers: Sequence[int]) -> dict[int, T]:
+        return {broker: ask(broker) for broker in brokers}
+
+    answers: dict[int, T] = {}
+    with ThreadPoolExecutor(min(most, len(at)), "brokers") as pool:
+        # Who judges an address reads it once in a step (`ReadOnce`).
+        contexts = [copy_context() for _ in at]
+        for told in pool.map(lambda context, brokers: context.run(in_turn, brokers), contexts, at.values()):
+            answers |= told
+    return {broker: answers[broker] for broker in addresses}
+
+
 def _close(connection: Connection | None) -> None:
     if connection is not None:
         connection.close()
@@ -661,7 +745,7 @@ def _cluster_state(source: str, metadata: Metadata) -> ClusterState:
         if topic.error_code:
             raise ObservationError(source, f"topic {topic.name}: {error_name(topic.error_code)}")
         partitions += len(topic.partitions)
-        for partition in topic.partitions:
+        for partition in topic.partitions.unsettled():
             if len(partition.isr_nodes) < len(partition.replica_nodes):
                 under_replicated.add(f"{topic.name}-{partition.partition_index}")
                 lagging.update(set(partition.replica_nodes).difference(partition.isr_nodes))
@@ -748,10 +832,10 @@ def _topic_ids(connection: Connection, broker: int, process: str) -> TopicIds:
             partitions += len(topic.partitions)
             if not topic.topic_id:
                 without.add(topic.name)
-            for partition in topic.partitions:
-                if isinstance(listings, list) and broker in partition.replica_nodes:
-                    for listing in listings:
-                        listing.forget(topic.name, partition.partition_index)
+            if not isinstance(listings, Unobserved):
+                held = {p.partition_index for p in topic.partitions if broker in p.replica_nodes}
+                for listing in listings:
+                    listing.forget(topic.name, held)
         return partitions
 
     try:

@@ -9,9 +9,11 @@ one that lies in a directory without being anybody's replica, and every configur
 
 from __future__ import annotations
 
+import sys
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from kafka.protocol.admin.cluster import DescribeLogDirsRequest
 
@@ -31,28 +33,25 @@ class Listing:
 
     path: str
     error: str
-    replicas: dict[str, set[int]] = field(default_factory=dict)
-    """Partitions by topic."""
+    replicas: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Partitions by topic. A large cluster has a few in each of thousands of topics, and a tuple of few is small."""
     future: list[str] = field(default_factory=list)
     """``topic-partition`` of replicas that are moved into the directory."""
 
-    def forget(self, topic: str, partition: int) -> None:
-        """Leave out a replica."""
-        partitions = self.replicas.get(topic)
-        if partitions is None:
-            return
-        partitions.discard(partition)
-        if not partitions:
-            del self.replicas[topic]
+    def forget(self, topic: str, partitions: set[int]) -> None:
+        """Leave out replicas of a topic."""
+        found = self.replicas.pop(topic, ())
+        if not partitions.issuperset(found):
+            self.replicas[topic] = tuple(number for number in found if number not in partitions)
 
     def also_in(self, later: Listing) -> Listing:
         """Return the directory with only those replicas that a later listing has, too."""
-        replicas = {
-            topic: partitions & later.replicas[topic]
-            for topic, partitions in self.replicas.items()
-            if topic in later.replicas
-        }
-        return Listing(later.path, later.error, {topic: kept for topic, kept in replicas.items() if kept}, later.future)
+        replicas = {}
+        for topic, found in self.replicas.items():
+            kept = tuple(number for number in found if number in later.replicas.get(topic, ()))
+            if kept:
+                replicas[topic] = kept
+        return Listing(later.path, later.error, replicas, later.future)
 
     def log_dir(self) -> LogDir:
         """Return the directory, once what is assigned to the broker is left out."""
@@ -82,26 +81,30 @@ def listed(connection: Connection, timeout_seconds: float) -> list[Listing]:
     return [_listing(result) for result in answer.results]
 
 
-def _listing(result: object) -> Listing:
-    code = int(result.error_code)  # type: ignore[attr-defined]
-    listing = Listing(str(result.log_dir), error_name(code) if code else "")  # type: ignore[attr-defined]
-    for topic in result.topics:  # type: ignore[attr-defined]
-        name = str(topic.name)
+def _listing(result: Any) -> Listing:
+    code = int(result.error_code)
+    listing = Listing(str(result.log_dir), error_name(code) if code else "")
+    for topic in result.topics or ():
+        # One name for the lists of all brokers.
+        name = sys.intern(str(topic.name))
         if name in _OWN_TOPICS:
             continue
-        for partition in topic.partitions:
-            index = int(partition.partition_index)
-            if partition.is_future_key:
-                listing.future.append(f"{name}-{index}")
-            else:
-                listing.replicas.setdefault(name, set()).add(index)
+        logs = topic.partitions or ()
+        held = tuple(log.partition_index for log in logs if not log.is_future_key)
+        if held:
+            listing.replicas[name] = held
+        if len(held) < len(logs):
+            listing.future += [f"{name}-{log.partition_index}" for log in logs if log.is_future_key]
     return listing
 
 
 def forget_assigned(metadata: Metadata, listings: Listings) -> None:
     """Leave out of listings what Metadata assigns to their brokers."""
     for topic in metadata.topics:
+        assigned: defaultdict[int, set[int]] = defaultdict(set)
         for partition in topic.partitions:
             for broker in partition.replica_nodes:
-                for listing in listings.get(broker, ()):
-                    listing.forget(topic.name, partition.partition_index)
+                assigned[broker].add(partition.partition_index)
+        for broker, partitions in assigned.items():
+            for listing in listings.get(broker, ()):
+                listing.forget(topic.name, partitions)

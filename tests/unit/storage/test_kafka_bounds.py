@@ -84,7 +84,8 @@ def test_the_decoder_reads_what_kafka_python_writes(version: int) -> None:
         assert connection.usable, "it is read to its end"
     assert ([b.node_id for b in brokers], brokers[0].host, controller) == ([0, 1], "h0", 1)
     (found,) = topics
-    assert (found.name, found.partitions[0].replica_nodes, found.partitions[0].isr_nodes) == ("t", (0, 1), (0,))
+    (partition,) = found.partitions
+    assert (found.name, partition.replica_nodes, partition.isr_nodes) == ("t", (0, 1), (0,))
     assert (found.allows(10), found.allows(3)) == (True, False)
     assert found.topic_id == ("" if version == 9 else TOPIC_ID.hex)
 
