@@ -1013,7 +1013,7 @@ class ImpactStatus(StatusModel):
 
 
 class AddressCachesStatus(StatusModel):
-    """How long the brokers' JVMs cache addresses, by the copy that does it longest; -1 where every copy does it for ever.
+    """How long the brokers' JVMs cache addresses, by the copy that does it longest; -1 where all do it for ever.
 
     Without a dry start it is what a JVM does by default, and what the operator sets.
     """
