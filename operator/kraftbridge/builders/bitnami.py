@@ -112,7 +112,7 @@ def node_id_command(given: Collection[str]) -> dict[str, str]:
 
     The id is that of ``broker.id``, wherever the image takes it from:
     a variable, an ``export`` in the command, or a command of its own.
-    The charts 12.4 to 23 take it from ``meta.properties``: from ``broker.id`` in ZooKeeper mode, and from ``node.id`` in
+    The charts 12.4 to 23 take it from ``meta.properties``: ``broker.id`` in ZooKeeper mode, and ``node.id`` in
     KRaft mode (``setup.sh``). A disk keeps the key with which it was formatted: a broker that comes from ZooKeeper has
     ``broker.id`` (version 0) also on KRaft, and a disk that was blank at a KRaft start has ``node.id`` (version 1).
     So the command reads both.
