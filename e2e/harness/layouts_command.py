@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
 from e2e.harness import plain_brokers
 from e2e.harness.bare import inventory_differences
 from e2e.harness.demo import Terminal
@@ -43,6 +44,7 @@ REFUSED_AFTER_SECONDS = 60.0
 """Preflight names the same blocking findings for this long: four readings of the survey."""
 BY_HAND_SECONDS = 3600.0
 """How long a person has for each: to write the resource, and to get it through."""
+VARIABLES = "extraEnvVars"
 PARTS = ("longest_stall_migration_s", "longest_stall_release_s")
 ACLS = "create_and_delete_acl"
 """No layout has an authorizer, so no ACL can be made."""
@@ -143,7 +145,8 @@ class LayoutCluster(ForeignCluster):
             case Chart() as chart:
                 more = ARTIFACTS / f"{self.layout.name}-on-delete.json"
                 more.write_text(json.dumps(chart.on_delete))
-                files = [more] + [work / f"values-{chart.values_for}-{name}.yaml" for name in self.stateful_sets]
+                told = [work / f"values-{chart.values_for}-{name}.yaml" for name in self.stateful_sets]
+                files = [more, *(self._with_own_variables(chart, file) for file in told)]
                 options = [word for file in files for word in ("-f", str(file))]
                 self.kube.helm("upgrade", *self._release(chart), *options)
             case objects:
@@ -152,6 +155,18 @@ class LayoutCluster(ForeignCluster):
                 kustomization = {"resources": ["own.yaml"], "patches": [{"path": patch}]}
                 (work / "kustomization.yaml").write_text(json.dumps(kustomization))
                 self.kube.kubectl("apply", "-n", self.namespace, "-k", str(work))
+
+    def _with_own_variables(self, chart: Chart, told: Path) -> Path:
+        """Return the values of the final manifest with the release's own variables before them: Helm replaces a list as a whole."""
+        own = chart.values.get(VARIABLES, [])
+        if not own:
+            return told
+        values = yaml.safe_load(told.read_text())
+        given = {entry["name"] for entry in values[VARIABLES]}
+        values[VARIABLES] = [*(entry for entry in own if entry["name"] not in given), *values[VARIABLES]]
+        merged = ARTIFACTS / f"{self.layout.name}-{told.name}"
+        merged.write_text(yaml.safe_dump(values, sort_keys=False))
+        return merged
 
     @property
     def _values(self) -> Path:
@@ -421,6 +436,7 @@ def _manifest(layout: Layout) -> dict[str, Any]:
             },
             "verification": {"runner": "Job", "image": VERIFIER_IMAGE},
             "strategy": {"addressCacheSeconds": CLIENTS_CACHE_SECONDS, **layout.strategy},
+            **({"rollback": {"giveUpFormerImage": True}} if "upgrade" in layout.brokers else {}),
             "preflight": {"accepted": [{"code": "ControllerListenerPlaintext"}, {"code": "SuperUserAnonymous"}]},
         },
     }
