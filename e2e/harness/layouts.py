@@ -1,7 +1,8 @@
 """Layouts of other people's brokers: a vendor's chart and image, or plain manifests, and the KafkaMigration that the docs tell for it.
 
 Charts and entrypoints are read from a folder that is no part of this repository (``VENDOR``): ``charts/bitnami-kafka`` (31.5.0),
-``charts/cp-kafka``, ``images/bitnami`` and ``images/confluent``, as their projects publish them.
+``charts/bitnami-kafka-22`` (22.1.6), ``charts/cp-kafka``, ``images/bitnami`` (3.9), ``images/bitnami-3.4`` and
+``images/confluent``, as their projects publish them.
 """
 
 from collections.abc import Mapping

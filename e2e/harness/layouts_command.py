@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from dataclasses import dataclass, field
@@ -45,6 +46,8 @@ REFUSED_AFTER_SECONDS = 60.0
 BY_HAND_SECONDS = 3600.0
 """How long a person has for each: to write the resource, and to get it through."""
 VARIABLES = "extraEnvVars"
+KEPT_BY_UPGRADE = re.compile(r"(\.image|INTER_BROKER_PROTOCOL_VERSION): ")
+"""What a rollback keeps of ``spec.brokers.upgrade`` in a pod template."""
 PARTS = ("longest_stall_migration_s", "longest_stall_release_s")
 ACLS = "create_and_delete_acl"
 """No layout has an authorizer, so no ACL can be made."""
@@ -308,6 +311,8 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         }
         if view.phase == "RolledBack":
             changed = differences(templates, cluster.templates())
+            if "upgrade" in layout.brokers:  # the former image cannot come back (spec.rollback.giveUpFormerImage)
+                changed = [each for each in changed if not KEPT_BY_UPGRADE.search(each)]
             broken = [*_serving(cluster), *(f"after the rollback: {each}" for each in changed)]
             result |= {"outcome": "rolled back", **_unharmed(cluster, load, before, broken, told)}
         elif view.phase == "Completed":
