@@ -37,6 +37,11 @@ class Chart:
     """The chart in the names of the final manifest's files of values."""
     further_build: str = ""
     """Another image that the values name."""
+    rendered: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the final manifest that the chart renders itself, with the value that sets each; ``""`` for none.
+
+    Helm cannot patch a list that has two entries of one name.
+    """
     on_delete: Mapping[str, Any] = field(default_factory=dict)
     """Values with which Kubernetes restarts only those pods that the user deletes, where the upgrade changes the pod template."""
 
@@ -293,7 +298,11 @@ LAYOUTS = (
             _FORMER_BITNAMI_VALUES,
             "bitnami",
             further_build="bitnami",
-            on_delete={"updateStrategy": {"type": "OnDelete"}},
+            on_delete={
+                "updateStrategy": {"type": "OnDelete", "rollingUpdate": None},
+                "externalZookeeper": {"servers": []},
+            },
+            rendered={"KAFKA_CFG_ZOOKEEPER_CONNECT": "", "KAFKA_CFG_LISTENER_SECURITY_PROTOCOL_MAP": "listenerSecurityProtocolMap"},
         ),
         stateful_sets={f"{RELEASE}-kafka": 3},
         headless=f"{RELEASE}-kafka-headless",

@@ -160,13 +160,17 @@ class LayoutCluster(ForeignCluster):
                 self.kube.kubectl("apply", "-n", self.namespace, "-k", str(work))
 
     def _with_own_variables(self, chart: Chart, told: Path) -> Path:
-        """Return the values of the final manifest with the release's own variables before them: Helm replaces a list as a whole."""
+        """Return the values of the final manifest with the release's own variables before them, as the docs tell: Helm replaces a list as a whole."""
         own = chart.values.get(VARIABLES, [])
         if not own:
             return told
         values = yaml.safe_load(told.read_text())
         given = {entry["name"] for entry in values[VARIABLES]}
-        values[VARIABLES] = [*(entry for entry in own if entry["name"] not in given), *values[VARIABLES]]
+        variables = [*(entry for entry in own if entry["name"] not in given), *values[VARIABLES]]
+        values |= {
+            chart.rendered[entry["name"]]: entry["value"] for entry in variables if chart.rendered.get(entry["name"])
+        }
+        values[VARIABLES] = [entry for entry in variables if entry["name"] not in chart.rendered]
         merged = ARTIFACTS / f"{self.layout.name}-{told.name}"
         merged.write_text(yaml.safe_dump(values, sort_keys=False))
         return merged
