@@ -302,7 +302,10 @@ LAYOUTS = (
                 "updateStrategy": {"type": "OnDelete", "rollingUpdate": None},
                 "externalZookeeper": {"servers": []},
             },
-            rendered={"KAFKA_CFG_ZOOKEEPER_CONNECT": "", "KAFKA_CFG_LISTENER_SECURITY_PROTOCOL_MAP": "listenerSecurityProtocolMap"},
+            rendered={
+                "KAFKA_CFG_ZOOKEEPER_CONNECT": "",
+                "KAFKA_CFG_LISTENER_SECURITY_PROTOCOL_MAP": "listenerSecurityProtocolMap",
+            },
         ),
         stateful_sets={f"{RELEASE}-kafka": 3},
         headless=f"{RELEASE}-kafka-headless",

@@ -314,9 +314,7 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
             **({"batches": batches.seen, "killed": batches.killed} if batches.seen else {}),
         }
         if view.phase == "RolledBack":
-            changed = differences(templates, cluster.templates())
-            if "upgrade" in layout.brokers:  # the former image cannot come back (spec.rollback.giveUpFormerImage)
-                changed = [each for each in changed if not KEPT_BY_UPGRADE.search(each)]
+            changed = _changed_templates(layout, templates, cluster.templates())
             broken = [*_serving(cluster), *(f"after the rollback: {each}" for each in changed)]
             result |= {"outcome": "rolled back", **_unharmed(cluster, load, before, broken, told)}
         elif view.phase == "Completed":
@@ -349,6 +347,12 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         text = json.dumps(result, indent=1, sort_keys=True) + "\n"
         (RESULTS / f"{layout.name}{_suffix(arguments)}.json").write_text(text)
     return not result["broken"]
+
+
+def _changed_templates(layout: Layout, before: Any, after: Any) -> list[str]:
+    """Return where pod templates differ after a rollback, without what it keeps since the former image cannot come back."""
+    changed = differences(before, after)
+    return [each for each in changed if "upgrade" not in layout.brokers or not KEPT_BY_UPGRADE.search(each)]
 
 
 def _released(cluster: LayoutCluster, terminal: Terminal, *, by_hand: bool) -> dict[str, Any]:
