@@ -1365,8 +1365,8 @@ class Code(StrEnum):
         "DryStartOverlayLost", _BLOCKING, _PREFLIGHT,
         "In {mode} mode pod {pod} would not start with exactly what the migration sets: {differences}",
         ("Set spec.brokers to the channel from which the image takes its configuration. "
-         "If the migration's own settings reach Kafka, and the image of spec.brokers.upgrade only leaves out what the former image wrote, "
-         "set that in the pod template with the value that it has now. {channels}"),
+         "If the migration's own settings reach Kafka, and the image of spec.brokers.upgrade only leaves out "
+         "what the former image wrote, set that in the pod template with the value that it has now. {channels}"),
     )
     DRY_START_PROGRAMS = (
         "DryStartPrograms", _WARNING, _PREFLIGHT,
