@@ -1,7 +1,8 @@
 """Layouts of other people's brokers: a vendor's chart and image, or plain manifests, and the KafkaMigration that the docs tell for it.
 
 Charts and entrypoints are read from a folder that is no part of this repository (``VENDOR``): ``charts/bitnami-kafka`` (31.5.0),
-``charts/cp-kafka``, ``images/bitnami`` and ``images/confluent``, as their projects publish them.
+``charts/bitnami-kafka-22`` (22.1.6), ``charts/cp-kafka``, ``images/bitnami`` (3.9), ``images/bitnami-3.4`` and
+``images/confluent``, as their projects publish them.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from e2e.harness import plain_brokers
 ZOOKEEPER = "zookeeper-0.zookeeper:2181"
 RELEASE = "shop"
 BITNAMI_IMAGE = "localhost/kraftbridge-layout-bitnami:3.9.1"
+FORMER_BITNAMI_IMAGE = "localhost/kraftbridge-layout-bitnami:3.4.1"
 CONFLUENT_IMAGE = "localhost/kraftbridge-layout-confluent:3.9.1"
 CONTROLLERS_SECRET = "controllers-logins"
 CLIENT_SECRET = "kafka-client"
@@ -35,6 +37,11 @@ class Chart:
     """The chart in the names of the final manifest's files of values."""
     further_build: str = ""
     """Another image that the values name."""
+    rendered: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the final manifest that the chart renders itself, with the value that sets each; ``""`` for none.
+
+    Helm cannot patch a list that has two entries of one name.
+    """
     on_delete: Mapping[str, Any] = field(default_factory=dict)
     """Values with which Kubernetes restarts only those pods that the user deletes, where the upgrade changes the pod template."""
 
@@ -160,6 +167,34 @@ _EXTERNAL_VALUES = {
     **_DISCOVERED,
     "broker": {**_BITNAMI_VALUES["broker"], "automountServiceAccountToken": True},
 }
+_KEEPS_ID = """\
+sed -n -e 's/^broker[.]id=//p' -e 's/^node[.]id=//p' /bitnami/kafka/data/meta.properties 2>/dev/null
+| grep . || echo "${MY_POD_NAME##*-}"
+""".replace("\n", " ").strip()
+"""As docs/layout-bitnami.md tells for the charts 12.4 to 23."""
+_FORMER_BITNAMI_VALUES: dict[str, Any] = {
+    "image": {"registry": "localhost", "repository": "kraftbridge-layout-bitnami", "tag": "3.4.1"},
+    "kraft": {"enabled": False},
+    "replicaCount": 3,
+    "heapOpts": "-Xmx320m -Xms320m",
+    "persistence": {"size": "1Gi"},
+    "resources": _BITNAMI_VALUES["broker"]["resources"],
+    "zookeeper": {"enabled": False},
+    "externalZookeeper": {"servers": [ZOOKEEPER]},
+    "defaultReplicationFactor": 3,
+    "offsetsTopicReplicationFactor": 3,
+    "transactionStateLogReplicationFactor": 3,
+    "transactionStateLogMinIsr": 2,
+    "deleteTopicEnable": True,  # the seed deletes a topic
+    "extraEnvVars": [
+        {"name": "KAFKA_BROKER_ID_COMMAND", "value": _KEEPS_ID},
+        # What the image's scripts of that time write by themselves, and those of 3.9 do not.
+        {"name": "KAFKA_CFG_GROUP_INITIAL_REBALANCE_DELAY_MS", "value": "0"},
+        {"name": "KAFKA_CFG_MAX_PARTITION_FETCH_BYTES", "value": "1048576"},
+        {"name": "KAFKA_CFG_MAX_REQUEST_SIZE", "value": "1048576"},
+        {"name": "KAFKA_CFG_SASL_MECHANISM_INTER_BROKER_PROTOCOL", "value": ""},
+    ],
+}
 _ENV = {"container": "kafka", "configStyle": "Env", "envPrefix": "KAFKA_CFG_", "clientConfigSecret": CLIENT_SECRET}
 _PROPERTIES = {
     "container": "kafka",
@@ -252,6 +287,32 @@ LAYOUTS = (
         title="Bitnami chart 31.5.0, defaults, with the wrong channel: the mounted file makes the image ignore its variables",
         brokers=_ENV,
         **_BITNAMI,
+    ),
+    Layout(
+        name="bitnami-22",
+        title="Bitnami chart 22.1.6 with Kafka 3.4.1 and the image's scripts of that time; the migration brings it to the image of 3.9",
+        installed=Chart(
+            FORMER_BITNAMI_IMAGE,
+            "bitnami-3.4",
+            "bitnami-kafka-22",
+            _FORMER_BITNAMI_VALUES,
+            "bitnami",
+            further_build="bitnami",
+            on_delete={
+                "updateStrategy": {"type": "OnDelete", "rollingUpdate": None},
+                "externalZookeeper": {"servers": []},
+            },
+            rendered={
+                "KAFKA_CFG_ZOOKEEPER_CONNECT": "",
+                "KAFKA_CFG_LISTENER_SECURITY_PROTOCOL_MAP": "listenerSecurityProtocolMap",
+            },
+        ),
+        stateful_sets={f"{RELEASE}-kafka": 3},
+        headless=f"{RELEASE}-kafka-headless",
+        brokers={"container": "kafka", "configStyle": "Env", "envPrefix": "KAFKA_CFG_"}
+        | {"upgrade": {"image": BITNAMI_IMAGE}},
+        listener={"securityProtocol": "SSL", "generate": True},
+        super_users=(),
     ),
     Layout(
         name="bitnami-image",

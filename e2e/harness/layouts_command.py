@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
 from e2e.harness import plain_brokers
 from e2e.harness.bare import inventory_differences
 from e2e.harness.demo import Terminal
@@ -43,6 +45,9 @@ REFUSED_AFTER_SECONDS = 60.0
 """Preflight names the same blocking findings for this long: four readings of the survey."""
 BY_HAND_SECONDS = 3600.0
 """How long a person has for each: to write the resource, and to get it through."""
+VARIABLES = "extraEnvVars"
+KEPT_BY_UPGRADE = re.compile(r"(\.image|INTER_BROKER_PROTOCOL_VERSION): ")
+"""What a rollback keeps of ``spec.brokers.upgrade`` in a pod template."""
 PARTS = ("longest_stall_migration_s", "longest_stall_release_s")
 ACLS = "create_and_delete_acl"
 """No layout has an authorizer, so no ACL can be made."""
@@ -143,7 +148,8 @@ class LayoutCluster(ForeignCluster):
             case Chart() as chart:
                 more = ARTIFACTS / f"{self.layout.name}-on-delete.json"
                 more.write_text(json.dumps(chart.on_delete))
-                files = [more] + [work / f"values-{chart.values_for}-{name}.yaml" for name in self.stateful_sets]
+                told = [work / f"values-{chart.values_for}-{name}.yaml" for name in self.stateful_sets]
+                files = [more, *(self._with_own_variables(chart, file) for file in told)]
                 options = [word for file in files for word in ("-f", str(file))]
                 self.kube.helm("upgrade", *self._release(chart), *options)
             case objects:
@@ -152,6 +158,22 @@ class LayoutCluster(ForeignCluster):
                 kustomization = {"resources": ["own.yaml"], "patches": [{"path": patch}]}
                 (work / "kustomization.yaml").write_text(json.dumps(kustomization))
                 self.kube.kubectl("apply", "-n", self.namespace, "-k", str(work))
+
+    def _with_own_variables(self, chart: Chart, told: Path) -> Path:
+        """Return the values of the final manifest with the release's own variables before them, as the docs tell: Helm replaces a list as a whole."""
+        own = chart.values.get(VARIABLES, [])
+        if not own:
+            return told
+        values = yaml.safe_load(told.read_text())
+        given = {entry["name"] for entry in values[VARIABLES]}
+        variables = [*(entry for entry in own if entry["name"] not in given), *values[VARIABLES]]
+        values |= {
+            chart.rendered[entry["name"]]: entry["value"] for entry in variables if chart.rendered.get(entry["name"])
+        }
+        values[VARIABLES] = [entry for entry in variables if entry["name"] not in chart.rendered]
+        merged = ARTIFACTS / f"{self.layout.name}-{told.name}"
+        merged.write_text(yaml.safe_dump(values, sort_keys=False))
+        return merged
 
     @property
     def _values(self) -> Path:
@@ -292,7 +314,7 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
             **({"batches": batches.seen, "killed": batches.killed} if batches.seen else {}),
         }
         if view.phase == "RolledBack":
-            changed = differences(templates, cluster.templates())
+            changed = _changed_templates(layout, templates, cluster.templates())
             broken = [*_serving(cluster), *(f"after the rollback: {each}" for each in changed)]
             result |= {"outcome": "rolled back", **_unharmed(cluster, load, before, broken, told)}
         elif view.phase == "Completed":
@@ -325,6 +347,12 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         text = json.dumps(result, indent=1, sort_keys=True) + "\n"
         (RESULTS / f"{layout.name}{_suffix(arguments)}.json").write_text(text)
     return not result["broken"]
+
+
+def _changed_templates(layout: Layout, before: Any, after: Any) -> list[str]:
+    """Return where pod templates differ after a rollback, without what it keeps since the former image cannot come back."""
+    changed = differences(before, after)
+    return [each for each in changed if "upgrade" not in layout.brokers or not KEPT_BY_UPGRADE.search(each)]
 
 
 def _released(cluster: LayoutCluster, terminal: Terminal, *, by_hand: bool) -> dict[str, Any]:
@@ -421,6 +449,7 @@ def _manifest(layout: Layout) -> dict[str, Any]:
             },
             "verification": {"runner": "Job", "image": VERIFIER_IMAGE},
             "strategy": {"addressCacheSeconds": CLIENTS_CACHE_SECONDS, **layout.strategy},
+            **({"rollback": {"giveUpFormerImage": True}} if "upgrade" in layout.brokers else {}),
             "preflight": {"accepted": [{"code": "ControllerListenerPlaintext"}, {"code": "SuperUserAnonymous"}]},
         },
     }

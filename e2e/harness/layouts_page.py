@@ -13,8 +13,8 @@ HEAD = """# Layouts of other people's brokers
 Each row is a cluster of three brokers (six with batches) on the embedded Kubernetes: a vendor's chart with the vendor's entrypoint, or plain manifests as people write them. One KafkaMigration is applied while a producer and a
 consumer group are at work.
 
-`make e2e-layouts VENDOR=DIR` runs the rows without a result; `ARGS="NAME --again"` repeats one. With `ARGS="NAME --by-hand"` you write the KafkaMigration yourself, and no result is kept. `DIR` contains the charts (`charts/bitnami-kafka`, `charts/cp-kafka`) and the images' scripts
-(`images/bitnami`, `images/confluent`) as their projects publish them. They are no part of this repository. The images are built on Kafka 3.9.1's jars.
+`make e2e-layouts VENDOR=DIR` runs the rows without a result; `ARGS="NAME --again"` repeats one. With `ARGS="NAME --by-hand"` you write the KafkaMigration yourself, and no result is kept. `DIR` contains the charts (`charts/bitnami-kafka`, `charts/bitnami-kafka-22`, `charts/cp-kafka`) and the images' scripts
+(`images/bitnami`, `images/bitnami-3.4`, `images/confluent`) as their projects publish them. They are no part of this repository. The images are built on the jars of Kafka 3.9.1, that of `bitnami-3.4` on those of 3.4.1.
 """
 
 MIGRATED = """

@@ -152,13 +152,17 @@ def vendors_images(vendor: Path) -> dict[str, Image]:
     found = [
         Image(
             name=f"layout-{name}",
-            reference=f"localhost/kraftbridge-layout-{name}:3.9.1",
+            reference=f"localhost/kraftbridge-layout-{name.partition('-')[0]}:{release}",
             dockerfile=vendor / "images" / name / "Dockerfile",
             inputs=(vendor / "images" / name,),
             context=lambda name=name: materials.owners_copy(vendor / "images" / name, name),
-            requires=("base", "kafka"),
+            requires=("base", *kafka),
         )
-        for name in ("bitnami", "confluent")
+        for name, release, kafka in (
+            ("bitnami", "3.9.1", ("kafka",)),
+            ("confluent", "3.9.1", ("kafka",)),
+            ("bitnami-3.4", "3.4.1", ("kafka", "kafka-3.4.1")),
+        )
     ]
     found.append(
         Image(

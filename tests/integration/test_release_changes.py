@@ -15,6 +15,7 @@ from kraftbridge.models.metadata_version import Release
 from kraftbridge.models.release_changes import (
     CHANGED_BEHAVIOUR,
     CHANGED_DEFAULTS,
+    INTERNAL,
     NEW_BEHAVIOUR,
     REMOVED,
     is_changed_default,
@@ -57,7 +58,7 @@ public class Defaults {
                 definition = (ConfigDef) field.get(config);
             }
         for (var key : definition.configKeys().values())
-            System.out.println(key.name + "\\t" + key.type + "\\t"
+            System.out.println(key.name + "\\t" + key.internalConfig + "\\t"
                 + (key.hasDefault() ? ConfigDef.convertToString(key.defaultValue, key.type) : "<none>"));
     }
 }
@@ -66,8 +67,8 @@ MAP = "listener.security.protocol.map"
 
 
 @cache
-def defaults(release: str) -> dict[str, str]:
-    """Return the default of each setting of a broker, ``null`` for none."""
+def defined(release: str) -> dict[str, tuple[bool, str]]:
+    """Return of each setting of a broker whether it is internal, and its default, ``null`` for none."""
     libraries: Path = kafka_libraries(release)
     java = installed_tool("java", "openjdk-17-jdk-headless", "the integration tests")
     with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +76,12 @@ def defaults(release: str) -> dict[str, str]:
         source.write_text(JAVA)
         done = subprocess.run([java, "-cp", f"{libraries}/*", str(source)], check=True, capture_output=True, text=True)
     rows = (line.split("\t") for line in done.stdout.splitlines())
-    return {name: value for name, _, value in rows}
+    return {name: (internal == "true", value) for name, internal, value in rows}
+
+
+def defaults(release: str) -> dict[str, str]:
+    """Return the default of each setting of a broker, ``null`` for none."""
+    return {name: value for name, (_, value) in defined(release).items()}
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -91,6 +97,10 @@ def test_every_difference_between_a_release_and_3_9_has_its_row(release: str) ->
             else before[name] == after[name]
         )
         assert same or may_change(name) or is_changed_default(name, former, after[name]), name
+
+
+def test_the_settings_that_3_9_tells_nobody_are_known() -> None:
+    assert {name for name, (is_internal, _) in defined(BRIDGE).items() if is_internal} == INTERNAL
 
 
 def test_no_row_is_of_nothing() -> None:

@@ -1364,7 +1364,9 @@ class Code(StrEnum):
     DRY_START_OVERLAY_LOST = (
         "DryStartOverlayLost", _BLOCKING, _PREFLIGHT,
         "In {mode} mode pod {pod} would not start with exactly what the migration sets: {differences}",
-        "Set spec.brokers to the channel from which the image takes its configuration. {channels}",
+        ("Set spec.brokers to the channel from which the image takes its configuration. "
+         "If the migration's own settings reach Kafka, and the image of spec.brokers.upgrade only leaves out "
+         "what the former image wrote, set that in the pod template with the value that it has now. {channels}"),
     )
     DRY_START_PROGRAMS = (
         "DryStartPrograms", _WARNING, _PREFLIGHT,

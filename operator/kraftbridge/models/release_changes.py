@@ -78,6 +78,26 @@ REMOVED: Final[Mapping[str, str]] = {
 WITHOUT_EFFECT: Final = frozenset({"unstable.metadata.versions.enable", "zookeeper.sync.time.ms"})
 """Removed settings that no broker missed."""
 
+INTERNAL: Final = frozenset(
+    {
+        "group.consumer.migration.policy",
+        "group.coordinator.new.enable",
+        "group.share.enable",
+        "log.initial.task.delay.ms",
+        "metadata.log.segment.min.bytes",
+        "producer.id.expiration.check.interval.ms",
+        "remote.log.manager.task.retry.backoff.max.ms",
+        "remote.log.manager.task.retry.backoff.ms",
+        "remote.log.manager.task.retry.jitter",
+        "server.max.startup.time.ms",
+        "unclean.leader.election.interval.ms",
+        "unstable.api.versions.enable",
+        "unstable.feature.versions.enable",
+        "zookeeper.metadata.migration.min.batch.size",
+    }
+)
+"""Settings that 3.9 has and tells nobody (``ConfigDef.defineInternal``). Kafka 3.4 tells them like all others."""
+
 OLD_AUTHORIZER: Final = "kafka.security.auth.SimpleAclAuthorizer"
 """Authorizer that 3.0 removed."""
 

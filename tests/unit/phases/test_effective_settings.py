@@ -80,6 +80,11 @@ def test_a_disagreement_between_template_and_broker_blocks(code: str, case: Situ
     assert case.decide().status.phase is Phase.PREFLIGHT
 
 
+def test_an_empty_value_that_the_template_does_not_show_blocks_nothing() -> None:
+    """Bitnami's charts up to 23 render KAFKA_CFG_AUTHORIZER_CLASS_NAME without a value."""
+    assert "SettingHidden" not in found(situation(setting("authorizer.class.name", "")))
+
+
 def test_brokers_with_the_same_hidden_value_share_a_finding() -> None:
     case = situation(template={"listener.security.protocol.map": ""})
     running = [

@@ -394,6 +394,7 @@ def test_what_does_no_harm_is_told_and_blocks_nothing(changes: dict[str, Any], c
         },
         running(setting("listeners", "CONTROLLER_PLANE://:9090")),
         running(setting("super.users", "User:ann")),
+        running(setting("super.users", "User:ann"), setting("authorizer.class.name", "")),
         running(setting("inter.broker.protocol.version", "3.9-IV0")),
         {"budgets": (budget(disruptions_allowed=0, healthy_pods=2),)},
         {"budgets": ()},

@@ -378,6 +378,7 @@ def typed(value: str, kind: ConfigType) -> EffectiveSetting:
 COMPARED: dict[str, tuple[dict[str, EffectiveSetting], dict[str, EffectiveSetting], bool]] = {
     "new in 3.9": ({}, {"telemetry.max.bytes": default("1048576")}, True),
     "gone in 3.9": ({"port": default("9092")}, {}, True),
+    "told by nobody in 3.9": ({"producer.id.expiration.check.interval.ms": default("600000")}, {}, True),
     "another default": ({"listeners": default(None)}, {"listeners": default("PLAINTEXT://:9092")}, True),
     "another spelling of what had no type before 2.6": (
         {"quota.window.size.seconds": stated(" 1")},

@@ -8,6 +8,7 @@ from tests.unit.services.conftest import Operator
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import Phase
+from kraftbridge.services.observe.workloads import OF_KAFKA
 
 
 def read(operator: Operator) -> list[str]:
@@ -61,6 +62,15 @@ def test_a_log_without_lines_of_info_does_not_say_how_a_broker_ended(operator: O
     assert killed is not None
     assert killed.reason.startswith("nobody saw it end")
     assert [name for verb, _, name in operator.acts() if verb == "evict"] == [killed.pod]
+
+
+def test_lines_of_the_state_change_logger_are_kafkas() -> None:
+    """A broker of 463 partitions in migration mode ended its start with more than 400 of them (Bitnami's image)."""
+    line = (
+        "[2026-11-27 23:52:33,302] INFO [Broker id=0] Skipped the become-follower state change for app-01-0 with topic "
+        "id Some(x) and partition state y since it is already a follower with leader epoch 1 (state.change.logger)"
+    )
+    assert OF_KAFKA.search(line)
 
 
 @pytest.mark.parametrize(

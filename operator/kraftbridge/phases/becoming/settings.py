@@ -20,7 +20,7 @@ from kraftbridge.models.broker_record import (
 )
 from kraftbridge.models.broker_settings import AUTHORIZER, cuts_off, destroys, may_change
 from kraftbridge.models.config_values import ConfigType, same_value
-from kraftbridge.models.release_changes import REMOVED, is_changed_default
+from kraftbridge.models.release_changes import INTERNAL, REMOVED, is_changed_default
 from kraftbridge.models.survey import SettingSource, Stated, Unobserved
 from kraftbridge.phases.observed import observed
 
@@ -119,7 +119,7 @@ def _is_of_release(name: str, record: BrokerRecord, now: BrokerNow) -> bool:
     if not all(_is_default(setting) for setting in (before, after) if setting is not None):
         return False
     if before is None or after is None:
-        return before is None or name in REMOVED
+        return before is None or name in REMOVED or name in INTERNAL
     return is_changed_default(name, before.value, after.value)
 
 

@@ -187,7 +187,7 @@ def _absent_from_template(stateful_set: StatefulSetState, seen: Seen) -> Iterato
         brokers: dict[str, list[int]] = {}
         for broker, running in sorted(seen.items()):
             value = _static_value(running.get(setting))
-            if value is not None:
+            if value:  # an empty one loses nothing: Bitnami's charts set authorizer.class.name= where they have none
                 brokers.setdefault(value, []).append(broker)
         for value, ids in brokers.items():
             yield finding(
@@ -537,7 +537,8 @@ def _needed_by_controllers(step: StepContext, survey: Survey, seen: Seen) -> Ite
             yield finding(Code.PLUGIN_NOT_ON_CONTROLLERS, plugin, setting=plugin, value=values[plugin].value)
     yield from _inter_broker_access(step, survey, seen, needs_key=not TOKEN_KEYS.isdisjoint(values))
     yield from _trials(survey)
-    if {"super.users", "authorizer.class.name"} <= values.keys():
+    # Without an authorizer nobody is checked (KafkaConfig.createNewAuthorizer takes an empty class name for none).
+    if _value(values, AUTHORIZER):
         users = {user.strip() for user in _text(values, "super.users").split(";")}
         lacking = users - {"", *step.spec.controllers.super_users}
         if lacking:

@@ -424,10 +424,15 @@ LOGS_SINCE_SECONDS: Final = 180
 MOST_PODS: Final = 8
 
 START_EVERY_SECONDS: Final = 5.0
-_OF_KAFKA: Final = re.compile(
+OF_KAFKA: Final = re.compile(
     r"\bkafka\.(?:cluster|controller|coordinator|log|network|raft|server|utils|zk|zookeeper)\.|\borg\.apache\.kafka\."
+    r"|\bstate\.change\.logger\b"
 )
-"""Classes that log, which every layout of Kafka's and of the known images prints."""
+"""Loggers, which every layout of Kafka's and of the known images prints.
+
+All lines at the end of a start may be of ``state.change.logger``: a broker in migration mode writes one for each
+partition, and Bitnami's images print them.
+"""
 _LOADING: Final = re.compile(
     r"\[LogLoader |Loading producer state |Loading logs from |Attempting recovery |Recovering \d+ logs "
     r"|Skipping recovery of \d+ logs "
@@ -515,7 +520,7 @@ class LogReader:
         def read() -> StartLog:
             log = self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES)
             text = "\n".join(bounds.lines(log or ""))
-            if watched is not None and not _OF_KAFKA.search(text):
+            if watched is not None and not OF_KAFKA.search(text):
                 raise ObservationError(f"log of pod {pod.name}", "Kafka's log is not in it")
             loading = list(filter(_LOADING.search, text.splitlines()))
             recovery = loading[-1].strip()[:_MOST_WORDS] if loading else ""
