@@ -37,11 +37,6 @@ class Chart:
     """The chart in the names of the final manifest's files of values."""
     further_build: str = ""
     """Another image that the values name."""
-    rendered: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the final manifest that the chart renders itself, with the value that sets each; ``""`` for none.
-
-    Helm cannot patch a list that has two entries of one name.
-    """
     on_delete: Mapping[str, Any] = field(default_factory=dict)
     """Values with which Kubernetes restarts only those pods that the user deletes, where the upgrade changes the pod template."""
 
@@ -167,11 +162,6 @@ _EXTERNAL_VALUES = {
     **_DISCOVERED,
     "broker": {**_BITNAMI_VALUES["broker"], "automountServiceAccountToken": True},
 }
-_KEEPS_ID = """\
-sed -n -e 's/^broker[.]id=//p' -e 's/^node[.]id=//p' /bitnami/kafka/data/meta.properties 2>/dev/null
-| grep . || echo "${MY_POD_NAME##*-}"
-""".replace("\n", " ").strip()
-"""As docs/layout-bitnami.md tells for the charts 12.4 to 23."""
 _FORMER_BITNAMI_VALUES: dict[str, Any] = {
     "image": {"registry": "localhost", "repository": "kraftbridge-layout-bitnami", "tag": "3.4.1"},
     "kraft": {"enabled": False},
@@ -186,15 +176,14 @@ _FORMER_BITNAMI_VALUES: dict[str, Any] = {
     "transactionStateLogReplicationFactor": 3,
     "transactionStateLogMinIsr": 2,
     "deleteTopicEnable": True,  # the seed deletes a topic
-    "extraEnvVars": [
-        {"name": "KAFKA_BROKER_ID_COMMAND", "value": _KEEPS_ID},
-        # What the image's scripts of that time write by themselves, and those of 3.9 do not.
-        {"name": "KAFKA_CFG_GROUP_INITIAL_REBALANCE_DELAY_MS", "value": "0"},
-        {"name": "KAFKA_CFG_MAX_PARTITION_FETCH_BYTES", "value": "1048576"},
-        {"name": "KAFKA_CFG_MAX_REQUEST_SIZE", "value": "1048576"},
-        {"name": "KAFKA_CFG_SASL_MECHANISM_INTER_BROKER_PROTOCOL", "value": ""},
-    ],
 }
+_WRITTEN_BY_FORMER_SCRIPTS = {
+    "KAFKA_CFG_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+    "KAFKA_CFG_MAX_PARTITION_FETCH_BYTES": "1048576",
+    "KAFKA_CFG_MAX_REQUEST_SIZE": "1048576",
+    "KAFKA_CFG_SASL_MECHANISM_INTER_BROKER_PROTOCOL": "",
+}
+"""What the image's scripts of that time write by themselves, and those of 3.9 do not."""
 _ENV = {"container": "kafka", "configStyle": "Env", "envPrefix": "KAFKA_CFG_", "clientConfigSecret": CLIENT_SECRET}
 _PROPERTIES = {
     "container": "kafka",
@@ -298,19 +287,12 @@ LAYOUTS = (
             _FORMER_BITNAMI_VALUES,
             "bitnami",
             further_build="bitnami",
-            on_delete={
-                "updateStrategy": {"type": "OnDelete", "rollingUpdate": None},
-                "externalZookeeper": {"servers": []},
-            },
-            rendered={
-                "KAFKA_CFG_ZOOKEEPER_CONNECT": "",
-                "KAFKA_CFG_LISTENER_SECURITY_PROTOCOL_MAP": "listenerSecurityProtocolMap",
-            },
+            on_delete={"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}},
         ),
         stateful_sets={f"{RELEASE}-kafka": 3},
         headless=f"{RELEASE}-kafka-headless",
         brokers={"container": "kafka", "configStyle": "Env", "envPrefix": "KAFKA_CFG_"}
-        | {"upgrade": {"image": BITNAMI_IMAGE}},
+        | {"upgrade": {"image": BITNAMI_IMAGE, "env": _WRITTEN_BY_FORMER_SCRIPTS}},
         listener={"securityProtocol": "SSL", "generate": True},
         super_users=(),
     ),

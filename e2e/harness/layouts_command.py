@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import re
 import sys
 import time
 from dataclasses import dataclass, field
@@ -11,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
 from e2e.harness import plain_brokers
 from e2e.harness.bare import inventory_differences
 from e2e.harness.demo import Terminal
@@ -45,9 +43,6 @@ REFUSED_AFTER_SECONDS = 60.0
 """Preflight names the same blocking findings for this long: four readings of the survey."""
 BY_HAND_SECONDS = 3600.0
 """How long a person has for each: to write the resource, and to get it through."""
-VARIABLES = "extraEnvVars"
-KEPT_BY_UPGRADE = re.compile(r"(\.image|INTER_BROKER_PROTOCOL_VERSION): ")
-"""What a rollback keeps of ``spec.brokers.upgrade`` in a pod template."""
 PARTS = ("longest_stall_migration_s", "longest_stall_release_s")
 ACLS = "create_and_delete_acl"
 """No layout has an authorizer, so no ACL can be made."""
@@ -148,8 +143,7 @@ class LayoutCluster(ForeignCluster):
             case Chart() as chart:
                 more = ARTIFACTS / f"{self.layout.name}-on-delete.json"
                 more.write_text(json.dumps(chart.on_delete))
-                told = [work / f"values-{chart.values_for}-{name}.yaml" for name in self.stateful_sets]
-                files = [more, *(self._with_own_variables(chart, file) for file in told)]
+                files = [more] + [work / f"values-{chart.values_for}-{name}.yaml" for name in self.stateful_sets]
                 options = [word for file in files for word in ("-f", str(file))]
                 self.kube.helm("upgrade", *self._release(chart), *options)
             case objects:
@@ -158,22 +152,6 @@ class LayoutCluster(ForeignCluster):
                 kustomization = {"resources": ["own.yaml"], "patches": [{"path": patch}]}
                 (work / "kustomization.yaml").write_text(json.dumps(kustomization))
                 self.kube.kubectl("apply", "-n", self.namespace, "-k", str(work))
-
-    def _with_own_variables(self, chart: Chart, told: Path) -> Path:
-        """Return the values of the final manifest with the release's own variables before them, as the docs tell: Helm replaces a list as a whole."""
-        own = chart.values.get(VARIABLES, [])
-        if not own:
-            return told
-        values = yaml.safe_load(told.read_text())
-        given = {entry["name"] for entry in values[VARIABLES]}
-        variables = [*(entry for entry in own if entry["name"] not in given), *values[VARIABLES]]
-        values |= {
-            chart.rendered[entry["name"]]: entry["value"] for entry in variables if chart.rendered.get(entry["name"])
-        }
-        values[VARIABLES] = [entry for entry in variables if entry["name"] not in chart.rendered]
-        merged = ARTIFACTS / f"{self.layout.name}-{told.name}"
-        merged.write_text(yaml.safe_dump(values, sort_keys=False))
-        return merged
 
     @property
     def _values(self) -> Path:
@@ -352,7 +330,11 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
 def _changed_templates(layout: Layout, before: Any, after: Any) -> list[str]:
     """Return where pod templates differ after a rollback, without what it keeps since the former image cannot come back."""
     changed = differences(before, after)
-    return [each for each in changed if "upgrade" not in layout.brokers or not KEPT_BY_UPGRADE.search(each)]
+    upgrade = layout.brokers.get("upgrade")
+    if upgrade is None:
+        return changed
+    kept = ["image", "KAFKA_CFG_INTER_BROKER_PROTOCOL_VERSION", *upgrade["env"]]
+    return [each for each in changed if each.partition(": ")[0].rpartition(".")[2] not in kept]
 
 
 def _released(cluster: LayoutCluster, terminal: Terminal, *, by_hand: bool) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from kraftbridge.constants import (
     FORBID_PEM_FILES,
     STANDARD_AUTHORIZER,
 )
+from kraftbridge.models.broker_settings import variable_of
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.protocol import BRIDGE
@@ -44,11 +45,6 @@ NOT_SETTINGS = frozenset(
     }
 )
 """Variables with the prefix that images do not turn into settings (``kafka.docker.KafkaDockerWrapper``)."""
-
-
-def variable_of(setting: str, prefix: str) -> str:
-    """Return the environment variable of a setting: ``.`` → ``_``, ``_`` → ``__``, ``-`` → ``___``."""
-    return prefix + setting.replace("_", "__").replace("-", "___").replace(".", "_").upper()
 
 
 def setting_of(variable: str, prefix: str) -> str | None:

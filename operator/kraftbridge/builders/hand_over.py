@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-from kraftbridge.builders.bitnami import writes_to_zookeeper
+from kraftbridge.builders.bitnami import PREFIX, writes_to_zookeeper
 from kraftbridge.builders.broker_overlays import (
     FIRST_PASS_DELAY,
     ISSUED_VOLUME,
@@ -21,7 +21,6 @@ from kraftbridge.builders.broker_overlays import (
     overlay,
     properties_object,
     setting_of,
-    variable_of,
 )
 from kraftbridge.constants import (
     ANNOTATION_BROKER_MODE,
@@ -29,6 +28,7 @@ from kraftbridge.constants import (
     CONTROLLER_LISTENER_PREFIX,
     FIELD_MANAGER,
 )
+from kraftbridge.models.broker_settings import variable_of
 from kraftbridge.models.metadata_version import release_of
 from kraftbridge.models.mounted_files import FilesKind, mounted_object
 from kraftbridge.models.objects import entries, section, variables_of
@@ -46,8 +46,11 @@ _ABOUT_ORDER: Final = (
     "Delete such an entry when you delete its variable from your manifest."
 )
 _ABOUT_VARIABLES: Final = "Put the entries of extraEnvVars into your own list, in place of those of the same name"
+_ABOUT_BITNAMI: Final = (
+    f"{_ABOUT_VARIABLES}. With zookeeper.enabled=false the chart removes its own ZooKeeper; the volumes stay"
+)
 _ABOUT_BITNAMI_FILE: Final = (
-    f"{_ABOUT_VARIABLES}. With zookeeper.enabled=false the chart removes its own ZooKeeper; the volumes stay. "
+    f"{_ABOUT_BITNAMI}. "
     "The ConfigMap has the controllers' real listener; "
     "listeners.controller only keeps the chart from adding variables for it"
 )
@@ -188,7 +191,7 @@ def broker_manifests(spec: MigrationSpec, facts: Mapping[str, BrokerFacts], migr
         if properties is not None and properties["kind"] != FilesKind.SECRET:
             documents.append(properties)  # a Secret stays where it is
         patches.append(_kustomize_patch(of_set, name, ours))
-        advice = _ABOUT_VARIABLES if spec.brokers.file is None else _ABOUT_BITNAMI_FILE
+        advice = _ABOUT_BITNAMI if spec.brokers.file is None else _ABOUT_BITNAMI_FILE
         files[f"values-bitnami-{name}.yaml"] = _values(
             f"the Bitnami chart (bitnami/kafka). {advice}", _bitnami_values(spec, of_set, ours)
         )
@@ -306,8 +309,11 @@ def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, 
     variables = (
         environment(spec, facts, BrokerMode.KRAFT).items() - dict.fromkeys(facts.zookeeper_writers, "false").items()
     )
-    entries = [{"name": name, "value": value} for name, value in sorted(variables)]
+    of_chart = _rendered_by_bitnami(spec, facts, dict(variables))
+    entries = [{"name": name, "value": value} for name, value in sorted(variables) if name not in of_chart]
     values: dict[str, Any] = {"broker": broker, **of_all, "extraEnvVars": entries}
+    for value in of_chart.values():
+        values |= value
     if facts.upgrade is not None:
         registry, repository, tag = _parts_of(facts.upgrade.image)
         values = {"image": {"registry": registry, "repository": repository, **tag}, **values}
@@ -323,6 +329,24 @@ def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, 
         "externalZookeeper": {"servers": []},
         "listeners": {"controller": {"protocol": "PLAINTEXT"}},
     }
+
+
+def _rendered_by_bitnami(
+    spec: MigrationSpec, facts: BrokerFacts, variables: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """Return the chart's own values for the variables that charts up to 23 render themselves, by the variable.
+
+    Helm cannot patch a list that has two entries of one name (``$setElementOrder``).
+    """
+    if spec.brokers.file is not None or spec.brokers.env_prefix != PREFIX:
+        return {}
+    without_zookeeper = {"zookeeper": {"enabled": False}, "externalZookeeper": {"servers": []}}
+    protocol_map = f"{PREFIX}LISTENER_SECURITY_PROTOCOL_MAP"
+    of_chart: dict[str, dict[str, Any]] = {
+        protocol_map: {"listenerSecurityProtocolMap": variables.get(protocol_map)},
+        f"{PREFIX}ZOOKEEPER_CONNECT": without_zookeeper,
+    }
+    return {name: value for name, value in of_chart.items() if name in facts.given and name in variables}
 
 
 def _parts_of(image: str) -> tuple[str, str, dict[str, str]]:

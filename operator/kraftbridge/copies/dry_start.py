@@ -529,6 +529,8 @@ def _is_comparable(setting: BrokerSetting) -> bool:
 def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tuple[SettingDifference, ...]:
     """Return the differences between a copy in another mode and the current configuration with the overlay's settings.
 
+    What another release's image leaves out is not among them (`left_out`): the overlay reaches Kafka nevertheless.
+
     Parameters
     ----------
     present
@@ -546,6 +548,8 @@ def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tupl
     if changed.key.mode is BrokerMode.KRAFT:
         expected.pop(_MIGRATION_FLAG, None)
 
+    missing = left_out(present, changed)
+
     def by_weight(name: str) -> tuple[bool, bool, str]:
         # A missing overlay shows first in the settings that define the mode.
         return name not in _MODE_SETTINGS, name not in changed.overlay, name
@@ -553,12 +557,35 @@ def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tupl
     differences = [
         SettingDifference(name, _described(expected.get(name)), _described(given.get(name)))
         for name in sorted(expected.keys() | given.keys(), key=by_weight)
-        if not _agree(name, expected.get(name), given.get(name), changed)
+        if name not in missing and not _agree(name, expected.get(name), given.get(name), changed)
     ]
     if not _start_other_releases(before, after):
         differences += _changes("system property ", _comparable(before, present), _comparable(after, changed))
     differences += _changes("JAAS entry ", before.jaas_entries, after.jaas_entries)
     return tuple(differences)
+
+
+def left_out(present: CopyOutcome, changed: CopyOutcome) -> dict[str, GivenSetting]:
+    """Return what the brokers run with, and the image of another release does not give to Kafka.
+
+    The scripts of an image write settings of their own, and those of a later release write others.
+
+    Parameters
+    ----------
+    present
+        The copy of the same pod in its current mode.
+    changed
+        The copy of the same pod in the other mode.
+    """
+    before = present.start
+    after = changed.start
+    if before is None or after is None or not _start_other_releases(before, after):
+        return {}
+    return {
+        name: setting
+        for name, setting in with_live_names(before.settings, present).items()
+        if name not in after.settings and name not in changed.overlay and not is_of_mode(name)
+    }
 
 
 def _agree(name: str, expected: GivenSetting | None, given: GivenSetting | None, changed: CopyOutcome) -> bool:

@@ -150,3 +150,8 @@ def cuts_off(name: str) -> bool:
     """Return whether another value of a setting decides who reaches the broker, and who may do what."""
     base = without_listener(name)
     return base in _CUTTING_OFF or base.startswith(("ssl.", "sasl."))
+
+
+def variable_of(setting: str, prefix: str) -> str:
+    """Return the environment variable of a setting: ``.`` → ``_``, ``_`` → ``__``, ``-`` → ``___``."""
+    return prefix + setting.replace("_", "__").replace("-", "___").replace(".", "_").upper()

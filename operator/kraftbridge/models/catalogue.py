@@ -1347,6 +1347,12 @@ class Code(StrEnum):
          "that restarts is the first to try the new configuration"),
         _ACCEPTABLE,
     )
+    DRY_START_LEAVES_OUT = (
+        "DryStartLeavesOut", _BLOCKING, _PREFLIGHT,
+        ("The present image of pod {pod} gives {count} setting(s) to Kafka that the image of spec.brokers.upgrade "
+         "leaves out in {mode} mode"),
+        "Add them to {place} as the brokers run with them: {lines}",
+    )
     DRY_START_OFF = (
         "DryStartOff", _WARNING, _PREFLIGHT,
         ("The operator does not start copies of the brokers' pods: "
@@ -1364,9 +1370,7 @@ class Code(StrEnum):
     DRY_START_OVERLAY_LOST = (
         "DryStartOverlayLost", _BLOCKING, _PREFLIGHT,
         "In {mode} mode pod {pod} would not start with exactly what the migration sets: {differences}",
-        ("Set spec.brokers to the channel from which the image takes its configuration. "
-         "If the migration's own settings reach Kafka, and the image of spec.brokers.upgrade only leaves out "
-         "what the former image wrote, set that in the pod template with the value that it has now. {channels}"),
+        "Set spec.brokers to the channel from which the image takes its configuration. {channels}",
     )
     DRY_START_PROGRAMS = (
         "DryStartPrograms", _WARNING, _PREFLIGHT,

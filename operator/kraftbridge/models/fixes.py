@@ -141,6 +141,7 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
             Code.ADDRESSES_CACHED_FOR_EVER,
             Code.DRY_START_DIFFERS,
             Code.DRY_START_FAILED,
+            Code.DRY_START_LEAVES_OUT,
             Code.DRY_START_OTHER_IMAGE,
             Code.DRY_START_REFUSED,
             Code.CONFIG_REFUSED,

@@ -250,6 +250,22 @@ def test_values_for_charts_render_what_is_required() -> None:
     assert hand_over.lacking(needed("Env"), patch["spec"]["template"]) == ()
 
 
+def test_bitnamis_charts_up_to_23_get_values_for_the_variables_that_they_render() -> None:
+    """Helm cannot patch a list with two entries of one name: the chart's own, and one of ``extraEnvVars``."""
+    rendered = ("KAFKA_CFG_LISTENER_SECURITY_PROTOCOL_MAP", "KAFKA_CFG_ZOOKEEPER_CONNECT")
+    spec = migration_spec()
+    spec = spec.model_copy(update={"brokers": spec.brokers.model_copy(update={"env_prefix": "KAFKA_CFG_"})})
+    files = hand_over.broker_manifests(spec, {"kafka": replace(FACTS, variables=("HEAP", *rendered))}, "demo")
+    values = yaml.safe_load(files["values-bitnami-kafka.yaml"])
+    assert not {entry["name"] for entry in values["extraEnvVars"]} & set(rendered)
+    assert values["listenerSecurityProtocolMap"].startswith("CONTROLLER:")
+    assert values["zookeeper"] == {"enabled": False}
+    assert values["externalZookeeper"] == {"servers": []}
+    (patch,) = yaml.safe_load_all(files["kustomize-patch.yaml"])
+    names = [entry["name"] for entry in patch["spec"]["template"]["spec"]["containers"][0]["env"]]
+    assert set(rendered) <= set(names), "only Helm has this trouble"
+
+
 def test_the_patch_names_the_users_variables_in_their_order_and_ours_last() -> None:
     """As kustomize merges: entries of the patch first, in its order. Kubernetes restarts every pod if the order differs from the live one."""
     facts = replace(FACTS, variables=("HEAP", "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "POD_NAME"))

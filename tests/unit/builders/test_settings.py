@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kraftbridge.builders.broker_overlays import render_properties, setting_of, short_hash, variable_of, with_listener
+from kraftbridge.builders.broker_overlays import render_properties, setting_of, short_hash, with_listener
+from kraftbridge.models.broker_settings import variable_of
 from kraftbridge.outside.properties import parse_properties
 
 names = st.from_regex(r"[a-z0-9]+([._-][a-z0-9]+)*", fullmatch=True)

@@ -36,7 +36,14 @@ from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.config_values import ConfigType
 from kraftbridge.models.decision import ConfigureBrokers, RestartPod
-from kraftbridge.models.dry_start import ContainerImage, CopyOutcome, DryStartReport, DryStartState, KafkaStart
+from kraftbridge.models.dry_start import (
+    ContainerImage,
+    CopyOutcome,
+    DryStartReport,
+    DryStartState,
+    GivenSetting,
+    KafkaStart,
+)
 from kraftbridge.models.observation import StatefulSetState, TopicRedundancy, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase, Target
 from kraftbridge.models.spec import ConfigStyle, PropertiesSource, RollbackSpec, UpgradeSpec
@@ -99,6 +106,54 @@ def found(case: Situation) -> dict[str, FindingStatus]:
 
 
 # ------------------------------------------------------------------------------------------------- preflight
+
+
+def written_by_the_former_image(state: DryStartState, written: Mapping[str, GivenSetting]) -> DryStartState:
+    """Return a dry start in which the former image writes settings of its own, and the new one does not."""
+    assert state.report is not None
+    outcomes = []
+    for copy in state.report.copies:
+        assert copy.start is not None
+        by_itself = written if copy.key.mode is BrokerMode.ZOOKEEPER else {}
+        outcomes.append(replace(copy, start=replace(copy.start, settings={**copy.start.settings, **by_itself})))
+    return replace(state, report=replace(state.report, copies=tuple(outcomes)))
+
+
+def test_what_the_new_image_leaves_out_is_told_as_the_lines_that_give_it() -> None:
+    """Bitnami's scripts for 3.4 write these into server.properties, and those for 3.9 do not."""
+    written = {
+        "group.initial.rebalance.delay.ms": GivenSetting("0"),
+        "max.request.size": GivenSetting("1048576"),
+        "sasl.mechanism.inter.broker.protocol": GivenSetting(""),
+        "ssl.key.password": GivenSetting(hash="ab"),
+        "port": GivenSetting("9092"),
+    }
+    own = tuple(setting(name, given.value or "") for name, given in written.items() if name != "ssl.key.password")
+    case = preflight(
+        dict.fromkeys(BROKER_IDS, running(FORMER_PROTOCOL, *own)), written_by_the_former_image(copies(), written)
+    )
+    told = found(case)
+    assert "DryStartOverlayLost" not in told, "the overlay reaches Kafka"
+    assert told["DryStartLeavesOut"].fix == (
+        "Add them to spec.brokers.upgrade.env as the brokers run with them: "
+        'KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS: "0", KAFKA_MAX_REQUEST_SIZE: "1048576", '
+        'KAFKA_SASL_MECHANISM_INTER_BROKER_PROTOCOL: "", KAFKA_SSL_KEY_PASSWORD: (its value)'
+    )
+    assert case.decide().status.phase is Phase.PREFLIGHT
+
+
+def test_an_overlay_that_is_lost_is_not_taken_for_what_an_image_leaves_out() -> None:
+    state = copies()
+    assert state.report is not None
+    outcomes = [
+        copy
+        if copy.key.mode is BrokerMode.ZOOKEEPER
+        else replace(copy, overlay={**copy.overlay, "process.roles": "broker"})
+        for copy in state.report.copies
+    ]
+    told = found(preflight(dry_start=replace(state, report=replace(state.report, copies=tuple(outcomes)))))
+    assert "DryStartOverlayLost" in told
+    assert "DryStartLeavesOut" not in told
 
 
 def test_brokers_of_2_8_pass_with_the_lowest_protocol_and_the_digest_that_the_copies_got() -> None:

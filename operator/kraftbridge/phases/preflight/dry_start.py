@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -12,9 +13,11 @@ from kraftbridge.copies.dry_start import (
     differences_from_overlay,
     differences_from_running,
     is_of_mode,
+    left_out,
     other_images,
     settings_named,
 )
+from kraftbridge.models.broker_settings import variable_of
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import (
     ContainerImage,
@@ -22,11 +25,14 @@ from kraftbridge.models.dry_start import (
     CopyOutcome,
     DryStartReport,
     DryStartState,
+    GivenSetting,
     JavaProgram,
     KafkaStart,
 )
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.release_changes import REMOVED
+from kraftbridge.models.spec import ConfigStyle
 from kraftbridge.models.status import FindingStatus, finding, first, some, with_channel
 from kraftbridge.phases import dry_starting, upgrading
 from kraftbridge.phases.draft import Draft, StepContext
@@ -34,6 +40,7 @@ from kraftbridge.phases.observed import broker_pods, told_settings
 
 UNDER_WAY = "Copies of the brokers' pods are started without Kafka, to see which settings each mode would pass to Kafka"
 _SHOWN_DIFFERENCES = 4
+_SHOWN_SETTINGS = 20
 _WORDS = 400
 _SHOWN_IMAGES = 2
 REPEATED_AFTER = timedelta(seconds=60)
@@ -166,6 +173,7 @@ def _stateful_set(step: StepContext, report: DryStartReport, stateful_set: State
             yield from _differences_from_running(step, name, copies, report)
         else:
             yield from _differences_from_overlay(name, mode, copies, report)
+    yield from _left_out(step, name, made)
     yield from _programs(name, made)
     yield from _cached_for_ever(name, made)
 
@@ -300,6 +308,37 @@ def _differences_from_overlay(
                 channels=_channels(trials, present),
             )
             return
+
+
+def _left_out(step: StepContext, name: str, copies: Sequence[CopyOutcome]) -> Iterator[FindingStatus]:
+    """Find the first copy whose image, of another release, leaves out what the brokers run with."""
+    outcomes = {copy.key: copy for copy in copies}
+    brokers = with_channel(step.spec, step.status).brokers
+    in_file = brokers.config_style is ConfigStyle.PROPERTIES
+    for copy in filter(valid_start, copies):
+        present = _present(outcomes, copy)
+        missing = {} if present is None else left_out(present, copy)
+        lines = {
+            setting if in_file else variable_of(setting, brokers.env_prefix): _stated(given)
+            for setting, given in sorted(missing.items())
+            if setting not in REMOVED
+        }
+        if lines:
+            yield finding(
+                Code.DRY_START_LEAVES_OUT,
+                name,
+                pod=copy.key.pod,
+                mode=copy.key.mode,
+                count=len(lines),
+                place="the brokers' properties file" if in_file else "spec.brokers.upgrade.env",
+                lines=first([f"{key}: {value}" for key, value in lines.items()], _SHOWN_SETTINGS),
+            )
+            return
+
+
+def _stated(setting: GivenSetting) -> str:
+    """Return the value of a setting as a user writes it into a manifest."""
+    return "(its value)" if setting.sensitive else json.dumps(setting.value or "", ensure_ascii=False)
 
 
 def _channels(trials: Sequence[CopyOutcome], present: CopyOutcome) -> str:
