@@ -179,8 +179,6 @@ _FORMER_BITNAMI_VALUES: dict[str, Any] = {
 }
 _WRITTEN_BY_FORMER_SCRIPTS = {
     "KAFKA_CFG_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
-    "KAFKA_CFG_MAX_PARTITION_FETCH_BYTES": "1048576",
-    "KAFKA_CFG_MAX_REQUEST_SIZE": "1048576",
     "KAFKA_CFG_SASL_MECHANISM_INTER_BROKER_PROTOCOL": "",
 }
 """What the image's scripts of that time write by themselves, and those of 3.9 do not."""

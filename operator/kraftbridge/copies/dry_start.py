@@ -591,9 +591,12 @@ def left_out(present: CopyOutcome, changed: CopyOutcome) -> dict[str, GivenSetti
 def _agree(name: str, expected: GivenSetting | None, given: GivenSetting | None, changed: CopyOutcome) -> bool:
     """Return whether a copy gives a setting as the overlay asks, or differs without effect.
 
-    A setting that is hashed on one side only was refused by Kafka on the other side, which is a separate finding.
+    A setting that is hashed on one side only was refused by Kafka on the other side, which is a separate finding,
+    or is one of the overlay that Kafka does not know: the copy shows that it is there.
     """
     if expected == given:
+        return True
+    if name in changed.overlay and given is not None and given.sensitive:
         return True
     ignored = changed.key.mode is BrokerMode.KRAFT and name.startswith(_ZOOKEEPER_SETTINGS)
     if given is None:

@@ -78,6 +78,9 @@ REMOVED: Final[Mapping[str, str]] = {
 WITHOUT_EFFECT: Final = frozenset({"unstable.metadata.versions.enable", "zookeeper.sync.time.ms"})
 """Removed settings that no broker missed."""
 
+OF_CLIENTS: Final = frozenset({"max.partition.fetch.bytes", "max.request.size"})
+"""Settings of clients, which no broker reads, that scripts of images write for brokers (Bitnami's, until 3.4)."""
+
 INTERNAL: Final = frozenset(
     {
         "group.consumer.migration.policy",

@@ -123,12 +123,12 @@ def test_what_the_new_image_leaves_out_is_told_as_the_lines_that_give_it() -> No
     """Bitnami's scripts for 3.4 write these into server.properties, and those for 3.9 do not."""
     written = {
         "group.initial.rebalance.delay.ms": GivenSetting("0"),
-        "max.request.size": GivenSetting("1048576"),
+        "max.request.size": GivenSetting(hash="cd"),  # Kafka does not know it
         "sasl.mechanism.inter.broker.protocol": GivenSetting(""),
         "ssl.key.password": GivenSetting(hash="ab"),
         "port": GivenSetting("9092"),
     }
-    own = tuple(setting(name, given.value or "") for name, given in written.items() if name != "ssl.key.password")
+    own = tuple(setting(name, given.value or "") for name, given in written.items() if not given.sensitive)
     case = preflight(
         dict.fromkeys(BROKER_IDS, running(FORMER_PROTOCOL, *own)), written_by_the_former_image(copies(), written)
     )
@@ -136,10 +136,27 @@ def test_what_the_new_image_leaves_out_is_told_as_the_lines_that_give_it() -> No
     assert "DryStartOverlayLost" not in told, "the overlay reaches Kafka"
     assert told["DryStartLeavesOut"].fix == (
         "Add them to spec.brokers.upgrade.env as the brokers run with them: "
-        'KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS: "0", KAFKA_MAX_REQUEST_SIZE: "1048576", '
-        'KAFKA_SASL_MECHANISM_INTER_BROKER_PROTOCOL: "", KAFKA_SSL_KEY_PASSWORD: (its value)'
+        'KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS: "0", KAFKA_SASL_MECHANISM_INTER_BROKER_PROTOCOL: "", '
+        "KAFKA_SSL_KEY_PASSWORD: (not shown: as in the file that the image writes)"
     )
     assert case.decide().status.phase is Phase.PREFLIGHT
+
+
+def test_a_setting_of_the_overlay_that_kafka_does_not_know_reaches_it_if_it_is_there() -> None:
+    state = copies()
+    assert state.report is not None
+    name = "my.plugin.size"
+    outcomes = []
+    for copy in state.report.copies:
+        assert copy.start is not None
+        if copy.key.mode is BrokerMode.ZOOKEEPER:
+            outcomes.append(copy)
+            continue
+        settings = {**copy.start.settings, name: GivenSetting(hash="ab")}
+        overlay = {**copy.overlay, name: "7"}
+        outcomes.append(replace(copy, start=replace(copy.start, settings=settings), overlay=overlay))
+    told = found(preflight(dry_start=replace(state, report=replace(state.report, copies=tuple(outcomes)))))
+    assert "DryStartOverlayLost" not in told
 
 
 def test_an_overlay_that_is_lost_is_not_taken_for_what_an_image_leaves_out() -> None:

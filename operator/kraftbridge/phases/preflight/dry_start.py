@@ -31,7 +31,7 @@ from kraftbridge.models.dry_start import (
 )
 from kraftbridge.models.observation import StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.release_changes import REMOVED
+from kraftbridge.models.release_changes import OF_CLIENTS, REMOVED
 from kraftbridge.models.spec import ConfigStyle
 from kraftbridge.models.status import FindingStatus, finding, first, some, with_channel
 from kraftbridge.phases import dry_starting, upgrading
@@ -321,7 +321,7 @@ def _left_out(step: StepContext, name: str, copies: Sequence[CopyOutcome]) -> It
         lines = {
             setting if in_file else variable_of(setting, brokers.env_prefix): _stated(given)
             for setting, given in sorted(missing.items())
-            if setting not in REMOVED
+            if setting not in REMOVED and setting not in OF_CLIENTS
         }
         if lines:
             yield finding(
@@ -338,7 +338,11 @@ def _left_out(step: StepContext, name: str, copies: Sequence[CopyOutcome]) -> It
 
 def _stated(setting: GivenSetting) -> str:
     """Return the value of a setting as a user writes it into a manifest."""
-    return "(its value)" if setting.sensitive else json.dumps(setting.value or "", ensure_ascii=False)
+    return (
+        "(not shown: as in the file that the image writes)"
+        if setting.sensitive
+        else json.dumps(setting.value or "", ensure_ascii=False)
+    )
 
 
 def _channels(trials: Sequence[CopyOutcome], present: CopyOutcome) -> str:
