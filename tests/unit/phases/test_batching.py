@@ -19,6 +19,7 @@ from tests.support.observations import (
     rolling,
     zookeeper,
 )
+from tests.unit.phases.test_topic_ids import LIFTED, node, processes
 
 from kraftbridge.models.assignments import Assignments, PodBudget, Replicas, SeenAssignments
 from kraftbridge.models.broker_record import EffectiveSetting
@@ -153,6 +154,34 @@ def test_what_keeps_the_next_broker_of_a_batch(changed: object) -> None:
     assert restarts(decision) == []
     assert decision.status.operation is not None
     assert decision.status.operation.node_id == 1
+
+
+def taking_over() -> Situation:
+    """Return a roll to migration mode in which lifted broker 0 stops and broker 2 is to follow it."""
+    apart = (Replicas("a-0", frozenset({0, 1}), frozenset({0, 1}), 1),)
+    fine = several(rolling(Phase.TAKING_OVER, 0), assignments=seen(apart))
+    item = fine.observation.seen_sets[0]
+    item = replace(item, pods=tuple(replace(p, configuration=f"{BrokerMode.LIFTED}-hash") for p in item.pods))
+    shown = processes(item)
+    lifted = fine.observing(stateful_sets=(item,)).with_status(
+        broker_upgrade=LIFTED, nodes=tuple(node(i, shown[i]) for i in BROKER_IDS)
+    )
+    batch = BatchStatus(brokers=(0,), waiting=(2,), stopped_at=NOW - timedelta(seconds=20))
+    return with_pod(lifted, 0, uid="old-0", deleting=True, ready=False).with_status(operation=operation(0), batch=batch)
+
+
+def test_a_broker_that_stops_need_not_show_its_topics_ids_again_before_the_next_one_joins_it() -> None:
+    """With a lifted protocol every batch was announced, and each broker restarted alone."""
+    assert restarts(taking_over().decide()) == [2]
+
+
+@pytest.mark.parametrize("broker", [1, 2])
+def test_every_other_broker_must_have_shown_its_topics_ids_before_one_joins_a_batch(broker: int) -> None:
+    case = taking_over()
+    nodes = tuple(
+        each.model_copy(update={"with_topic_ids": ""}) if each.id == broker else each for each in case.status.nodes
+    )
+    assert restarts(case.with_status(nodes=nodes).decide()) == []
 
 
 def test_a_pause_ends_a_batch_and_what_was_stopped_is_followed() -> None:
