@@ -372,8 +372,13 @@ def _stop_next_of_batch(draft: Draft) -> Wait | None:
 
 
 def _lacks_topic_ids(step: StepContext) -> bool:
-    """Return whether it is not known that a broker which enters migration mode knows the topics' ids."""
-    return step.status.phase is Phase.TAKING_OVER and topic_ids.wait(step, _BEFORE_NEXT) is not None
+    """Return whether it is not known that a broker which joins a batch to migration mode knows the topics' ids.
+
+    Those of the batch that were stopped before had shown that they know them.
+    """
+    if step.status.phase is not Phase.TAKING_OVER:
+        return False
+    return topic_ids.wait(step, _BEFORE_NEXT, without=batching.away(step)) is not None
 
 
 def _joining_blockers(step: StepContext, operation: Operation, stateful_set: StatefulSetState) -> list[str]:
@@ -513,7 +518,7 @@ def _ensure_copy_may_begin(draft: Draft, pod: PodState) -> Wait | None:
     broker = draft.status.broker_ids[pod.name]
     return (
         reaching.wait_before_restart(draft, broker)
-        or topic_ids.wait(draft, "before the copy begins", without=broker)
+        or topic_ids.wait(draft, "before the copy begins", without=frozenset({broker}))
         or _ensure_copy_verified(draft)
     )
 
