@@ -64,7 +64,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def left(first: Finding, *trees: Tree, highest_epoch: int = 5) -> set[Code]:
-    reader = cast(ZooKeeperReader, Reader(*trees))
+    reader = cast("ZooKeeperReader", Reader(*trees))
     return {finding.code for finding in standing(reader, [first], highest_epoch)}
 
 
@@ -111,3 +111,9 @@ def test_what_passed_to_something_that_blocks_for_good_is_told(
     first: Finding, path: str, data: Any, code: Code
 ) -> None:
     assert left(first, SOUND | {path: data}) == {code}
+
+
+def test_what_blocked_from_the_first_reading_on_is_told_once() -> None:
+    reader = cast("ZooKeeperReader", Reader(SOUND | {STATE: SOUND[STATE] | {"leader": 1, "isr": [0]}}))
+    lasting = Finding.of(Code.LEADER_NOT_IN_SYNC, STATE, leader=2, isr=[0], path=STATE, state="{}")
+    assert standing(reader, [WITHOUT_STATE, lasting], 5) == [lasting]

@@ -9,7 +9,7 @@ A reading between two of them finds
 - partitions without a leader, because their topic is about to go (``ZkReplicaStateMachine.doRemoveReplicasFromIsr``);
 - an epoch from an election after `/controller_epoch` was read.
 
-Such a finding stands if every further reading finds something in the same place.
+Such a finding stands if every further reading finds something that blocks in the same place, be it something else.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def standing(reader: ZooKeeperReader, findings: Sequence[Finding], highest_epoch
             break
         time.sleep(pause_seconds)
         pending = _still_there(reader, pending, highest_epoch)
-    return [*others, *pending]
+    told = {(finding.code, finding.object) for finding in others}
+    return [*others, *(finding for finding in pending if (finding.code, finding.object) not in told)]
 
 
 def may_pass(finding: Finding) -> bool:
@@ -143,7 +144,10 @@ def _place(finding: Finding) -> str:
 
 
 def _still_there(reader: ZooKeeperReader, pending: Sequence[Finding], highest_epoch: int) -> Sequence[Finding]:
-    """Return what a new reading finds in the places of these findings; the same ones where it cannot be read."""
+    """Return what blocks in the places of these findings in a new reading; the same ones where it cannot be read.
+
+    Without a registered broker nobody can tell whether a replica is on one.
+    """
     places = set(map(_place, pending))
     reader.synchronize()
     # No entity of this reading is used, so nothing is hashed.
@@ -156,8 +160,8 @@ def _still_there(reader: ZooKeeperReader, pending: Sequence[Finding], highest_ep
     looked_at = [topic for topic in plan.topics if topic in places and topic not in whole.deletions]
     for _ in reading.topics(looked_at):
         pass  # the check observes the topics
-    if reading.unread or reading.problems:
+    if reading.unread or reading.problems or not soundness.broker_ids:
         return pending
     soundness.epochs(whole.controller_epoch, highest_epoch)
     found = [*whole.findings, *soundness.findings]
-    return [finding for finding in found if may_pass(finding) and _place(finding) in places]
+    return [finding for finding in found if finding.severity is Severity.BLOCKING and _place(finding) in places]
