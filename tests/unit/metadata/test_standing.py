@@ -117,3 +117,10 @@ def test_what_blocked_from_the_first_reading_on_is_told_once() -> None:
     reader = cast("ZooKeeperReader", Reader(SOUND | {STATE: SOUND[STATE] | {"leader": 1, "isr": [0]}}))
     lasting = Finding.of(Code.LEADER_NOT_IN_SYNC, STATE, leader=2, isr=[0], path=STATE, state="{}")
     assert standing(reader, [WITHOUT_STATE, lasting], 5) == [lasting]
+
+
+def test_a_name_that_is_shown_with_escapes_is_read_again_too() -> None:
+    tree = {path.replace("topics/t", "topics/t\u202e"): data for path, data in SOUND.items()}
+    state = STATE.replace("topics/t", "topics/t\u202e")
+    del tree[state]
+    assert left(Finding.of(Code.PARTITION_WITHOUT_STATE, state), tree) >= {Code.PARTITION_WITHOUT_STATE}
