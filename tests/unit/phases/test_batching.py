@@ -24,7 +24,14 @@ from tests.unit.phases.test_topic_ids import LIFTED, node, processes
 from kraftbridge.models.assignments import Assignments, PodBudget, Replicas, SeenAssignments
 from kraftbridge.models.broker_record import EffectiveSetting
 from kraftbridge.models.decision import Decision, RecordBroker, RestartPod
-from kraftbridge.models.observation import NOT_NEEDED, StartLog, StatefulSetState, Unobserved
+from kraftbridge.models.observation import (
+    NOT_NEEDED,
+    ControllerMetrics,
+    QuorumState,
+    StartLog,
+    StatefulSetState,
+    Unobserved,
+)
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import BatchStatus, BrokerComparison, BrokerRecordStatus, Operation, OperationKind
 from kraftbridge.models.survey import SettingSource, Stated
@@ -242,6 +249,41 @@ def test_the_broker_that_is_not_back_is_the_one_that_is_followed() -> None:
     assert decision.status.operation.node_id == 1
     assert decision.status.batch is not None
     assert [other.node_id for other in decision.status.batch.others] == [2]
+
+
+def unregistered(seconds: float, *lost: int) -> Situation:
+    """Return a batch of brokers 1 and 2 that run again for some time, and of which the quorum lacks some."""
+    began = NOW - timedelta(seconds=seconds)
+    fine = several(rolling(Phase.ROLLING_BROKERS, 3))
+    for node_id in (1, 2):
+        fine = with_pod(fine, node_id, uid=f"new-{node_id}", ready_since=began)
+    first, last = (operation(node_id, started_at=began, last_pod_ready_at=began) for node_id in (1, 2))
+    seen_by = frozenset(BROKER_IDS) - {*lost}
+    view = cluster(brokers=seen_by, under_replicated=("t-0",), under_replicated_count=1, lagging=frozenset(lost))
+    metrics = {
+        node_id: replace(each, active_brokers=len(seen_by)) if isinstance(each, ControllerMetrics) else each
+        for node_id, each in fine.observation.metrics.items()
+    }
+    told = fine.observation.quorum
+    assert isinstance(told, QuorumState)
+    batch = BatchStatus(brokers=(1, 2), others=(first,), stopped_at=began)
+    return fine.with_status(operation=last, batch=batch).observing(
+        cluster=view,
+        cluster_by_broker={0: view},
+        metrics=metrics,
+        quorum=replace(told, observers=seen_by),
+    )
+
+
+def test_brokers_of_a_batch_that_never_register_are_restarted_again_one_after_the_other() -> None:
+    """Each of them waited for the other one, until somebody restarted a pod."""
+    assert restarts(unregistered(100, 1, 2).decide()) == []
+    decision = unregistered(200, 1, 2).decide()
+    assert restarts(decision) == [2]
+    assert decision.status.batch is not None
+    assert [other.node_id for other in decision.status.batch.others] == [1]
+    assert restarts(unregistered(200, 1).decide()) == [1]
+    assert restarts(unregistered(200, 0, 1, 2).decide()) == [], "a broker that is not of the batch is away, too"
 
 
 def test_each_broker_of_a_batch_is_concluded_and_compared_and_the_hold_counts_once() -> None:
