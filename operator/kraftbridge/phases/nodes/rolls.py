@@ -539,7 +539,7 @@ def _ensure_copy_prepared(draft: Draft, pod: PodState, *, last: bool) -> Wait | 
 def _others_serve(step: StepContext, node_id: int) -> bool:
     """Return whether restarting this broker makes nothing unavailable.
 
-    The cluster is healthy, or only this broker is missing.
+    The cluster is healthy, or only this broker is missing, and those that restart together with it.
     """
     ids = frozenset(step.status.broker_ids.values())
     views = gates.views_of_cluster(step)
@@ -547,7 +547,7 @@ def _others_serve(step: StepContext, node_id: int) -> bool:
     if views and healthy and not gates.redundancy_blockers(step):
         return True
     listed = any(node_id in view.brokers or view.offline_count for view in views)
-    return not listed and gates.all_serve(step, ids - {node_id})
+    return not listed and gates.all_serve(step, ids - {node_id} - batching.away(step))
 
 
 def record_images(draft: Draft) -> Wait | None:
