@@ -10,6 +10,7 @@ from tests.support.observations import (
     BROKER_IDS,
     BROKER_SET,
     NOW,
+    RUNNING,
     Situation,
     broker_now,
     broker_record,
@@ -17,6 +18,8 @@ from tests.support.observations import (
     cluster,
     pod,
     rolling,
+    setting,
+    survey,
     zookeeper,
 )
 from tests.unit.phases.test_topic_ids import LIFTED, node, processes
@@ -161,6 +164,17 @@ def test_what_keeps_the_next_broker_of_a_batch(changed: object) -> None:
     assert restarts(decision) == []
     assert decision.status.operation is not None
     assert decision.status.operation.node_id == 1
+
+
+def test_a_broker_whose_settings_hold_it_joins_no_batch() -> None:
+    """A finding about broker 2 holds its restart. It was stopped all the same, as the second one of a batch."""
+    refused = (*RUNNING, setting("control.plane.listener.name", "INTERNAL"))
+    told = survey(brokers={broker: refused if broker == 2 else RUNNING for broker in BROKER_IDS})
+    held = several(rolling(Phase.ROLLING_BROKERS, 2)).observing(survey=told).decide()
+    assert restarts(held) == []
+    decision = several(rolling(Phase.ROLLING_BROKERS, 1)).observing(survey=told).decide()
+    assert restarts(decision) == [1]
+    assert decision.status.batch is None
 
 
 def taking_over() -> Situation:
