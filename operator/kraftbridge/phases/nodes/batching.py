@@ -16,7 +16,7 @@ from kraftbridge.models.decision import EventReason
 from kraftbridge.models.observation import QuorumState, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import BatchStatus, BrokerRecordStatus, Operation, broker_record_name
-from kraftbridge.phases import gates, observed
+from kraftbridge.phases import gates, observed, shared_settings
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.nodes import batches, brokers, stopping
 from kraftbridge.phases.nodes.brokers import Roll
@@ -46,6 +46,8 @@ def begin_batch(draft: Draft, roll: Roll) -> None:
         return
     copies = draft.status.phase is Phase.TAKING_OVER
     alone = batches.going_alone(pending, controller_of(draft), is_first=roll.done == 0, copies=copies)
+    # While a node is away, the settings are not read. So those who join a batch are judged when it begins.
+    alone |= shared_settings.held(draft)
     batch = batches.next_batch(pending, found, draft.spec.strategy.most_down(len(broker_ids)), alone)
     if len(batch.brokers) == 1:
         _note_alone(draft, operation, batch.limit)
