@@ -16,6 +16,8 @@ from tests.support.observations import (
     broker_record,
     broker_set,
     cluster,
+    open_gate,
+    partly_rolled,
     pod,
     rolling,
     setting,
@@ -30,13 +32,22 @@ from kraftbridge.models.decision import Decision, RecordBroker, RestartPod
 from kraftbridge.models.observation import (
     NOT_NEEDED,
     ControllerMetrics,
+    ControllerZnode,
     QuorumState,
     StartLog,
     StatefulSetState,
     Unobserved,
+    ZooKeeperState,
 )
 from kraftbridge.models.phase import BrokerMode, Phase
-from kraftbridge.models.status import BatchStatus, BrokerComparison, BrokerRecordStatus, Operation, OperationKind
+from kraftbridge.models.status import (
+    BatchStatus,
+    BrokerComparison,
+    BrokerRecordStatus,
+    BrokerUpgradeStatus,
+    Operation,
+    OperationKind,
+)
 from kraftbridge.models.survey import SettingSource, Stated
 from kraftbridge.phases.nodes import batching
 
@@ -164,6 +175,23 @@ def test_what_keeps_the_next_broker_of_a_batch(changed: object) -> None:
     assert restarts(decision) == []
     assert decision.status.operation is not None
     assert decision.status.operation.node_id == 1
+
+
+@pytest.mark.parametrize("controller", [None, ControllerZnode(3000, 2, ephemeral=False)], ids=["none", "the quorum"])
+def test_none_joins_a_batch_on_zookeeper_while_no_broker_is_controller(controller: ControllerZnode | None) -> None:
+    """A broker that stops asks the controller to move its leaders. Before each single restart, one must lead."""
+    apart = seen((Replicas("a-0", frozenset({0, 1}), frozenset({0, 1}), 1),))
+    item = partly_rolled(0, BrokerMode.UPGRADED, None)
+    upgrade = BrokerUpgradeStatus(needed=True, protocol="3.0-IV1")
+    fine = several(open_gate(Phase.UPGRADING_BROKERS).observing(stateful_sets=(item,)), assignments=apart)
+    batch = BatchStatus(brokers=(0,), waiting=(2,), stopped_at=NOW - timedelta(seconds=20))
+    case = with_pod(fine, 0, uid="old-0", deleting=True, ready=False).with_status(
+        operation=operation(0), batch=batch, broker_upgrade=upgrade
+    )
+    assert restarts(case.decide()) == [2]
+    told = case.observation.zookeeper
+    assert isinstance(told, ZooKeeperState)
+    assert restarts(case.observing(zookeeper=replace(told, controller=controller)).decide()) == []
 
 
 def test_a_broker_whose_settings_hold_it_joins_no_batch() -> None:
