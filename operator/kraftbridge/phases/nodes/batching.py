@@ -160,8 +160,10 @@ def _service(step: StepContext, stopped: frozenset[int]) -> list[str]:
 
 
 def _metadata(step: StepContext, mode: BrokerMode) -> list[str]:
-    """Return why the metadata do not reach the stores and brokers that need them."""
+    """Return why the metadata do not reach the stores and brokers that need them, or why nobody moves leaders."""
     phase = step.status.phase
+    if phase is Phase.UPGRADING_BROKERS:
+        return gates.failed((controller_of(step) is None, "a broker must be controller (ZooKeeper's /controller)"))
     if phase is Phase.ROLLING_BACK and mode is BrokerMode.ZOOKEEPER:
         agreed = observed.age(step, step.status.controller_agreed_since) >= SETTLED_FOR
         return gates.failed((not agreed, "the brokers do not name the same controller"))
