@@ -15,14 +15,16 @@ from kraftbridge.storage.kafka_brokers import _renew_leaders
 
 T = TypeVar("T")
 Numbers = Sequence[int]
+UNKNOWN_TOPIC, UNAUTHORIZED = 3, 31
 
 
 class Controller:
     """Answers as ZooKeeper's controller does; each listing of reassignments names other partitions of topic ``t``."""
 
-    def __init__(self, partitions: Sequence[Partition], *moving: Numbers) -> None:
+    def __init__(self, partitions: Sequence[Partition], *moving: Numbers, codes: Numbers = ()) -> None:
         self.partitions: Final = partitions
         self.moving: Final = list(moving)
+        self.codes: Final = codes
         self.reassigned: dict[int, list[int]] = {}
 
     def call(self, request: Any, *_args: Any, **fields: Any) -> Any:
@@ -32,7 +34,8 @@ class Controller:
             return SimpleNamespace(error_code=0, topics=[SimpleNamespace(name="t", partitions=partitions)])
         for topic in fields["topics"]:
             self.reassigned |= {each.partition_index: each.replicas for each in topic.partitions}
-        return SimpleNamespace(error_code=0, responses=[])
+        told = [SimpleNamespace(error_code=code) for code in self.codes]
+        return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=told)])
 
     def all_topics(self, _seconds: float, fold: Callable[[Metadata], T]) -> T:
         topic = Topic(0, "t", Partitions(tuple((each,) for each in self.partitions)), NO_OPERATIONS)
@@ -62,3 +65,12 @@ def test_replicas_stay_in_their_order_and_others_are_left_alone() -> None:
 def test_a_reassignment_that_begins_or_ends_meanwhile_is_left_alone(before: Numbers, after: Numbers) -> None:
     """Metadata then lists the former and the new replicas, and another reassignment takes the place of this one."""
     assert renewed([partition(0, (2, 0, 1, 3), (2, 0, 1))], before, after) == {}
+
+
+def test_a_topic_that_was_deleted_meanwhile_is_no_failure() -> None:
+    gone = Controller([LACKING], [], codes=(UNKNOWN_TOPIC, 0))
+    assert _renew_leaders(cast("Connection", gone), 500) == set()
+    refused = Controller([LACKING], [], codes=(UNAUTHORIZED, UNKNOWN_TOPIC))
+    assert _renew_leaders(cast("Connection", refused), 500) == {
+        "AlterPartitionReassignments answered ClusterAuthorizationFailedError (31)"
+    }
