@@ -28,6 +28,7 @@ from tests.unit.phases.test_topic_ids import LIFTED, node, processes
 
 from kraftbridge.models.assignments import Assignments, PodBudget, Replicas, SeenAssignments
 from kraftbridge.models.broker_record import EffectiveSetting
+from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import Decision, RecordBroker, RestartPod
 from kraftbridge.models.observation import (
     NOT_NEEDED,
@@ -40,6 +41,7 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.phase import BrokerMode, Phase
+from kraftbridge.models.spec import AcceptedFinding
 from kraftbridge.models.status import (
     BatchStatus,
     BrokerComparison,
@@ -175,6 +177,34 @@ def test_what_keeps_the_next_broker_of_a_batch(changed: object) -> None:
     assert restarts(decision) == []
     assert decision.status.operation is not None
     assert decision.status.operation.node_id == 1
+
+
+KILLED = {"kill_due_at": NOW - timedelta(seconds=5), "grace_seconds": 30}
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [{"exit_code": 137}, {"exit_code": None}, {"exit_code": 137, "exit_reason": "OOMKilled"}],
+    ids=lambda ended: " ".join(map(str, ended.values())),
+)
+def test_none_follows_a_broker_that_had_to_be_killed(ended: dict[str, object]) -> None:
+    """Seed 65399 of the simulated worlds: a broker that kept its leaders until SIGKILL counted as one that had ended."""
+    replaced = with_pod(stopping(), 1, uid="new-1", ready=False, deleting=False, created_at=NOW)
+    fine = replaced.with_status(operation=operation(1, **KILLED, exit_code=0))
+    assert restarts(fine.decide()) == [2]
+    killed = replaced.with_status(operation=operation(1, **KILLED, **ended))
+    assert restarts(killed.decide()) == []
+    finding = AcceptedFinding(code=str(Code.BROKER_KILLED))
+    accepted = killed.spec.preflight.model_copy(update={"accepted": (finding,)})
+    assert restarts(killed.asking(preflight=accepted).decide()) == [2]
+
+
+def test_none_follows_a_broker_while_it_is_not_known_how_it_ended() -> None:
+    """Its pod is gone, and the next one, which tells when, is not there yet."""
+    case = stopping()
+    item = case.observation.seen_sets[0]
+    gone = replace(item, pods=tuple(pod for pod in item.pods if pod.ordinal != 1))
+    assert restarts(case.observing(stateful_sets=(gone,)).decide()) == []
 
 
 @pytest.mark.parametrize("controller", [None, ControllerZnode(3000, 2, ephemeral=False)], ids=["none", "the quorum"])
