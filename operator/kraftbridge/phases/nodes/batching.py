@@ -102,7 +102,9 @@ def is_joining(step: StepContext, operation: Operation) -> bool:
 def handing_over(step: StepContext, operation: Operation) -> str:
     """Return why the broker that was stopped last still counts on the others of its batch; ``""`` once it does not."""
     broker = brokers.broker_named(step, operation.pod)
-    if broker is None or broker[1].uid != operation.pod_uid:
+    if broker is None:
+        return f"pod {operation.pod} is being replaced"  # the next one tells when it was gone
+    if broker[1].uid != operation.pod_uid:
         return ""
     if not broker[1].deleting:
         return f"pod {operation.pod} is not stopping yet"
@@ -117,6 +119,7 @@ def blockers(step: StepContext, broker: int, mode: BrokerMode) -> list[str]:
     stopped = away(step) - {broker}
     return [
         *_roles(step, broker, stopped),
+        *_ends(step, broker),
         *_service(step, stopped),
         *gates.liveness_blockers(step, stopped),
         *gates.redundancy_blockers(step),
@@ -139,6 +142,19 @@ def _roles(step: StepContext, broker: int, stopped: frozenset[int]) -> list[str]
             f"broker {broker} goes alone: {batches.LAST}",
         ),
     )
+
+
+def _ends(step: StepContext, broker: int) -> list[str]:
+    """Return which broker of the batch had to be killed: clients saw it vanish, and the next one ends likewise."""
+    operation = step.status.operation
+    batch = step.status.batch
+    others = () if batch is None else batch.others
+    found = []
+    for each in (operation, *others):
+        former = None if each is None or each.node_id == broker else brokers.broker_named(step, each.pod)
+        if each is not None and former is not None and (how := stopping.killed(step, each, *former)):
+            found.append(f"broker {each.node_id} was killed: {how}")
+    return found
 
 
 def _service(step: StepContext, stopped: frozenset[int]) -> list[str]:

@@ -80,6 +80,15 @@ def wait_for_log(step: StepContext, operation: Operation, stateful_set: str, pod
     )
 
 
+def killed(step: StepContext, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> str:
+    """Return what shows already that a broker was killed which restarts; empty also where that holds nothing up."""
+    if not pod.replaces(operation) or step.status.phase is Phase.ROLLING_BACK:
+        return ""
+    if step.spec.preflight.accepts(Code.BROKER_KILLED, f"StatefulSet/{stateful_set.name}"):
+        return ""
+    return _how(operation, pod)
+
+
 def note_killed(draft: Draft, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> None:
     """Record that the broker which has restarted was killed; one that ended by itself changes nothing."""
     how = _how(operation, pod) or _unknown(draft, operation)
