@@ -199,6 +199,17 @@ def test_none_follows_a_broker_that_had_to_be_killed(ended: dict[str, object]) -
     assert restarts(killed.asking(preflight=accepted).decide()) == [2]
 
 
+def test_a_broker_that_went_before_its_leaders_were_seen_to_move_is_followed_once_its_next_start_tells() -> None:
+    """Seed 10240: an init process ended with a shell and left Kafka behind, which was killed at once."""
+    replaced = with_pod(stopping(), 1, uid="new-1", ready=False, deleting=False, created_at=NOW)
+    case = replaced.with_status(operation=operation(1, kill_due_at=NOW + timedelta(seconds=20), exit_code=0))
+    process = replaced.observation.seen_sets[0].pods[1].process
+    assert restarts(case.observing(start_log=StartLog(process)).decide()) == []
+    assert restarts(case.observing(start_log=StartLog(process, unclean="Recovering 3 logs")).decide()) == []
+    assert restarts(case.observing(start_log=StartLog("another", clean=True)).decide()) == []
+    assert restarts(case.observing(start_log=StartLog(process, clean=True)).decide()) == [2]
+
+
 def test_none_follows_a_broker_while_it_is_not_known_how_it_ended() -> None:
     """Its pod is gone, and the next one, which tells when, is not there yet."""
     case = stopping()
