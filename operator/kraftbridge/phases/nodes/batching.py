@@ -105,7 +105,8 @@ def handing_over(step: StepContext, operation: Operation) -> str:
     if broker is None:
         return f"pod {operation.pod} is being replaced"  # the next one tells when it was gone
     if broker[1].uid != operation.pod_uid:
-        return ""
+        # It went before its leaders were seen to move, as one does that is killed.
+        return stopping.untold(step, operation, *broker)
     if not broker[1].deleting:
         return f"pod {operation.pod} is not stopping yet"
     found = assignments_of(step)
