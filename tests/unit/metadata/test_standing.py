@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import pytest
@@ -15,7 +15,7 @@ from kraftbridge.metadata.zookeeper.standing import standing
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.report import Finding
 
-Tree = Mapping[str, Any]
+Tree = dict[str, Any]
 STAT = (0,) * 11
 ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 SOUND: Tree = {
