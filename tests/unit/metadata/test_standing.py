@@ -54,16 +54,17 @@ class Reader:
             return Data(json.dumps(self.tree[read.path]).encode(), STAT)
         below = [path.removeprefix(f"{read.path}/") for path in self.tree if path.startswith(f"{read.path}/")]
         if read.operation is Operation.CHILDREN and below:
-            return sorted({path.partition("/")[0] for path in below})
+            children: list[str] = sorted({path.partition("/")[0] for path in below})
+            return children
         return NoNodeError()
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(module, "PAUSES_SECONDS", (0.0,) * 4)
 
 
-def left(first: Finding, *trees: Tree, highest_epoch: int = 5) -> set[Code]:
+def left(first: Finding, *trees: Tree, highest_epoch: int = 5) -> set[str]:
     reader = cast("ZooKeeperReader", Reader(*trees))
     return {finding.code for finding in standing(reader, [first], highest_epoch)}
 
