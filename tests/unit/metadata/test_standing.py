@@ -56,7 +56,8 @@ class Reader:
         if read.operation is Operation.CHILDREN and below:
             children: list[str] = sorted({path.partition("/")[0] for path in below})
             return children
-        return NoNodeError()
+        missing: Exception = NoNodeError()
+        return missing
 
 
 @pytest.fixture(autouse=True)
