@@ -117,6 +117,17 @@ def wait_before_restart(step: StepContext, node_id: int) -> Wait | None:
     return _stalled(step, standing[0], held)
 
 
+def held(step: StepContext) -> dict[int, str]:
+    """Return the brokers that must not restart forward beside another one, and why."""
+    brokers = step.status.broker_ids.values()
+    if step.status.phase not in _ROLLS or copy_has_begun(step):
+        return {}
+    if unknown := _unknown(step):
+        return dict.fromkeys(brokers, unknown)
+    codes = {finding.object: finding.code for finding in _standing(step)}
+    return {broker: f"{codes[name]} stands" for broker in brokers if (name := f"broker/{broker}") in codes}
+
+
 def copy_has_begun(step: StepContext) -> bool:
     """Return whether the copy has begun in TakingOver: a restart then only brings a broker back."""
     zookeeper = step.observation.zookeeper

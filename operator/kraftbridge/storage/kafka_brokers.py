@@ -871,14 +871,18 @@ def _reassignments(connection: Connection) -> Any:
 
 
 def _renew_leaders(connection: Connection, most: int) -> set[str]:
-    """Reassign partitions to the replicas that they have; return the errors."""
-    answer = _reassignments(connection)
-    if answer.error_code:
-        return {f"ListPartitionReassignments answered {error_name(answer.error_code)}"}
-    moving = {(topic.name, partition.partition_index) for topic, partition in partitions_of(answer.topics)}
+    """Reassign partitions to the replicas that they have; return the errors.
+
+    While a partition is being reassigned, Metadata lists the former replicas and the new ones. So reassignments are
+    listed before Metadata is read, which takes long in a large cluster, and again right before the request.
+    """
+    moving, refused = _moving(connection)
     lacking = connection.all_topics(REQUEST_SECONDS, _lacking)
+    moving_now, refused_now = _moving(connection)
+    if refusals := refused | refused_now:
+        return refusals
     present: dict[str, dict[int, Sequence[int]]] = {}
-    for topic, number in sorted(lacking.keys() - moving)[:most]:
+    for topic, number in sorted(lacking.keys() - moving - moving_now)[:most]:
         present.setdefault(topic, {})[number] = lacking[topic, number]
     if not present:
         return set()
@@ -894,8 +898,18 @@ def _renew_leaders(connection: Connection, most: int) -> set[str]:
         for name, numbers in present.items()
     ]
     told = connection.call(request, REQUEST_SECONDS, max_version=0, timeout_ms=2000, topics=topics)
-    codes = {told.error_code, *(partition.error_code for _, partition in partitions_of(told.responses))}
+    of_partitions = {partition.error_code for _, partition in partitions_of(told.responses)}
+    # A topic that was deleted meanwhile waits for nothing.
+    codes = {told.error_code, *(of_partitions - {UNKNOWN_TOPIC})}
     return {f"AlterPartitionReassignments answered {error_name(code)}" for code in codes if code}
+
+
+def _moving(connection: Connection) -> tuple[set[TopicPartition], set[str]]:
+    """Return the partitions that are being reassigned, and the error."""
+    answer = _reassignments(connection)
+    if answer.error_code:
+        return set(), {f"ListPartitionReassignments answered {error_name(answer.error_code)}"}
+    return {(topic.name, partition.partition_index) for topic, partition in partitions_of(answer.topics)}, set()
 
 
 def _lacking(metadata: Metadata) -> dict[tuple[str, int], Sequence[int]]:

@@ -145,6 +145,15 @@ def test_what_limits_a_batch_is_told(of: Assignments, words: str) -> None:
     assert words in batch.limit
 
 
+@pytest.mark.parametrize("in_sync", [[2], []], ids=str)
+def test_replicas_of_a_partition_that_lacks_too_many_by_any_answer_go_alone(in_sync: list[int]) -> None:
+    """One of the brokers that were asked may know less than the others: then the others' in-sync replicas are more."""
+    stale = Assignments((replicas([0, 1, 2], in_sync),))
+    assert next_batch([0, 1, 2], stale, 3, {}).brokers == (0,)
+    assert next_batch([3, 0, 1], stale, 3, {}).brokers == (3,)
+    assert "orders-3" in refusal(stale, [0], 1)
+
+
 def test_partitions_of_three_replicas_keep_two_in_sync_copies() -> None:
     loose = Assignments((replicas([0, 1, 2], min_isr=1),))
     assert next_batch([0, 1], loose, 2, {}).brokers == (0,)

@@ -10,22 +10,46 @@ from tests.support.observations import (
     BROKER_IDS,
     BROKER_SET,
     NOW,
+    RUNNING,
     Situation,
     broker_now,
     broker_record,
     broker_set,
     cluster,
+    open_gate,
+    partly_rolled,
     pod,
     rolling,
+    setting,
+    survey,
     zookeeper,
 )
+from tests.unit.phases.test_topic_ids import LIFTED, node, processes
 
 from kraftbridge.models.assignments import Assignments, PodBudget, Replicas, SeenAssignments
 from kraftbridge.models.broker_record import EffectiveSetting
+from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import Decision, RecordBroker, RestartPod
-from kraftbridge.models.observation import NOT_NEEDED, StartLog, StatefulSetState, Unobserved
+from kraftbridge.models.observation import (
+    NOT_NEEDED,
+    ControllerMetrics,
+    ControllerZnode,
+    QuorumState,
+    StartLog,
+    StatefulSetState,
+    Unobserved,
+    ZooKeeperState,
+)
 from kraftbridge.models.phase import BrokerMode, Phase
-from kraftbridge.models.status import BatchStatus, BrokerComparison, BrokerRecordStatus, Operation, OperationKind
+from kraftbridge.models.spec import AcceptedFinding
+from kraftbridge.models.status import (
+    BatchStatus,
+    BrokerComparison,
+    BrokerRecordStatus,
+    BrokerUpgradeStatus,
+    Operation,
+    OperationKind,
+)
 from kraftbridge.models.survey import SettingSource, Stated
 from kraftbridge.phases.nodes import batching
 
@@ -155,6 +179,101 @@ def test_what_keeps_the_next_broker_of_a_batch(changed: object) -> None:
     assert decision.status.operation.node_id == 1
 
 
+KILLED = {"kill_due_at": NOW - timedelta(seconds=5), "grace_seconds": 30}
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [{"exit_code": 137}, {"exit_code": None}, {"exit_code": 137, "exit_reason": "OOMKilled"}],
+    ids=lambda ended: " ".join(map(str, ended.values())),
+)
+def test_none_follows_a_broker_that_had_to_be_killed(ended: dict[str, object]) -> None:
+    """Seed 65399 of the simulated worlds: a broker that kept its leaders until SIGKILL counted as one that had ended."""
+    replaced = with_pod(stopping(), 1, uid="new-1", ready=False, deleting=False, created_at=NOW)
+    fine = replaced.with_status(operation=operation(1, **KILLED, exit_code=0))
+    assert restarts(fine.decide()) == [2]
+    killed = replaced.with_status(operation=operation(1, **KILLED, **ended))
+    assert restarts(killed.decide()) == []
+    finding = AcceptedFinding(code=str(Code.BROKER_KILLED))
+    accepted = killed.spec.preflight.model_copy(update={"accepted": (finding,)})
+    assert restarts(killed.asking(preflight=accepted).decide()) == [2]
+
+
+def test_a_broker_that_went_before_its_leaders_were_seen_to_move_is_followed_once_its_next_start_tells() -> None:
+    """Seed 10240: an init process ended with a shell and left Kafka behind, which was killed at once."""
+    replaced = with_pod(stopping(), 1, uid="new-1", ready=False, deleting=False, created_at=NOW)
+    case = replaced.with_status(operation=operation(1, kill_due_at=NOW + timedelta(seconds=20), exit_code=0))
+    process = replaced.observation.seen_sets[0].pods[1].process
+    assert restarts(case.observing(start_log=StartLog(process)).decide()) == []
+    assert restarts(case.observing(start_log=StartLog(process, unclean="Recovering 3 logs")).decide()) == []
+    assert restarts(case.observing(start_log=StartLog("another", clean=True)).decide()) == []
+    assert restarts(case.observing(start_log=StartLog(process, clean=True)).decide()) == [2]
+
+
+def test_none_follows_a_broker_while_it_is_not_known_how_it_ended() -> None:
+    """Its pod is gone, and the next one, which tells when, is not there yet."""
+    case = stopping()
+    item = case.observation.seen_sets[0]
+    gone = replace(item, pods=tuple(pod for pod in item.pods if pod.ordinal != 1))
+    assert restarts(case.observing(stateful_sets=(gone,)).decide()) == []
+
+
+@pytest.mark.parametrize("controller", [None, ControllerZnode(3000, 2, ephemeral=False)], ids=["none", "the quorum"])
+def test_none_joins_a_batch_on_zookeeper_while_no_broker_is_controller(controller: ControllerZnode | None) -> None:
+    """A broker that stops asks the controller to move its leaders. Before each single restart, one must lead."""
+    apart = seen((Replicas("a-0", frozenset({0, 1}), frozenset({0, 1}), 1),))
+    item = partly_rolled(0, BrokerMode.UPGRADED, None)
+    upgrade = BrokerUpgradeStatus(needed=True, protocol="3.0-IV1")
+    fine = several(open_gate(Phase.UPGRADING_BROKERS).observing(stateful_sets=(item,)), assignments=apart)
+    batch = BatchStatus(brokers=(0,), waiting=(2,), stopped_at=NOW - timedelta(seconds=20))
+    case = with_pod(fine, 0, uid="old-0", deleting=True, ready=False).with_status(
+        operation=operation(0), batch=batch, broker_upgrade=upgrade
+    )
+    assert restarts(case.decide()) == [2]
+    told = case.observation.zookeeper
+    assert isinstance(told, ZooKeeperState)
+    assert restarts(case.observing(zookeeper=replace(told, controller=controller)).decide()) == []
+
+
+def test_a_broker_whose_settings_hold_it_joins_no_batch() -> None:
+    """A finding about broker 2 holds its restart. It was stopped all the same, as the second one of a batch."""
+    refused = (*RUNNING, setting("control.plane.listener.name", "INTERNAL"))
+    told = survey(brokers={broker: refused if broker == 2 else RUNNING for broker in BROKER_IDS})
+    held = several(rolling(Phase.ROLLING_BROKERS, 2)).observing(survey=told).decide()
+    assert restarts(held) == []
+    decision = several(rolling(Phase.ROLLING_BROKERS, 1)).observing(survey=told).decide()
+    assert restarts(decision) == [1]
+    assert decision.status.batch is None
+
+
+def taking_over() -> Situation:
+    """Return a roll to migration mode in which lifted broker 0 stops and broker 2 is to follow it."""
+    apart = (Replicas("a-0", frozenset({0, 1}), frozenset({0, 1}), 1),)
+    fine = several(rolling(Phase.TAKING_OVER, 0), assignments=seen(apart))
+    item = fine.observation.seen_sets[0]
+    item = replace(item, pods=tuple(replace(p, configuration=f"{BrokerMode.LIFTED}-hash") for p in item.pods))
+    shown = processes(item)
+    lifted = fine.observing(stateful_sets=(item,)).with_status(
+        broker_upgrade=LIFTED, nodes=tuple(node(i, shown[i]) for i in BROKER_IDS)
+    )
+    batch = BatchStatus(brokers=(0,), waiting=(2,), stopped_at=NOW - timedelta(seconds=20))
+    return with_pod(lifted, 0, uid="old-0", deleting=True, ready=False).with_status(operation=operation(0), batch=batch)
+
+
+def test_a_broker_that_stops_need_not_show_its_topics_ids_again_before_the_next_one_joins_it() -> None:
+    """With a lifted protocol every batch was announced, and each broker restarted alone."""
+    assert restarts(taking_over().decide()) == [2]
+
+
+@pytest.mark.parametrize("broker", [1, 2])
+def test_every_other_broker_must_have_shown_its_topics_ids_before_one_joins_a_batch(broker: int) -> None:
+    case = taking_over()
+    nodes = tuple(
+        each.model_copy(update={"with_topic_ids": ""}) if each.id == broker else each for each in case.status.nodes
+    )
+    assert restarts(case.with_status(nodes=nodes).decide()) == []
+
+
 def test_a_pause_ends_a_batch_and_what_was_stopped_is_followed() -> None:
     fine = stopping()
     paused = replace(fine, spec=fine.spec.model_copy(update={"paused": True}))
@@ -213,6 +332,41 @@ def test_the_broker_that_is_not_back_is_the_one_that_is_followed() -> None:
     assert decision.status.operation.node_id == 1
     assert decision.status.batch is not None
     assert [other.node_id for other in decision.status.batch.others] == [2]
+
+
+def unregistered(seconds: float, *lost: int) -> Situation:
+    """Return a batch of brokers 1 and 2 that run again for some time, and of which the quorum lacks some."""
+    began = NOW - timedelta(seconds=seconds)
+    fine = several(rolling(Phase.ROLLING_BROKERS, 3))
+    for node_id in (1, 2):
+        fine = with_pod(fine, node_id, uid=f"new-{node_id}", ready_since=began)
+    first, last = (operation(node_id, started_at=began, last_pod_ready_at=began) for node_id in (1, 2))
+    seen_by = frozenset(BROKER_IDS) - {*lost}
+    view = cluster(brokers=seen_by, under_replicated=("t-0",), under_replicated_count=1, lagging=frozenset(lost))
+    metrics = {
+        node_id: replace(each, active_brokers=len(seen_by)) if isinstance(each, ControllerMetrics) else each
+        for node_id, each in fine.observation.metrics.items()
+    }
+    told = fine.observation.quorum
+    assert isinstance(told, QuorumState)
+    batch = BatchStatus(brokers=(1, 2), others=(first,), stopped_at=began)
+    return fine.with_status(operation=last, batch=batch).observing(
+        cluster=view,
+        cluster_by_broker={0: view},
+        metrics=metrics,
+        quorum=replace(told, observers=seen_by),
+    )
+
+
+def test_brokers_of_a_batch_that_never_register_are_restarted_again_one_after_the_other() -> None:
+    """Each of them waited for the other one, until somebody restarted a pod."""
+    assert restarts(unregistered(100, 1, 2).decide()) == []
+    decision = unregistered(200, 1, 2).decide()
+    assert restarts(decision) == [2]
+    assert decision.status.batch is not None
+    assert [other.node_id for other in decision.status.batch.others] == [1]
+    assert restarts(unregistered(200, 1).decide()) == [1]
+    assert restarts(unregistered(200, 0, 1, 2).decide()) == [], "a broker that is not of the batch is away, too"
 
 
 def test_each_broker_of_a_batch_is_concluded_and_compared_and_the_hold_counts_once() -> None:

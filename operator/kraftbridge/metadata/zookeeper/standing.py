@@ -9,7 +9,7 @@ A reading between two of them finds
 - partitions without a leader, because their topic is about to go (``ZkReplicaStateMachine.doRemoveReplicasFromIsr``);
 - an epoch from an election after `/controller_epoch` was read.
 
-Such a finding stands if every further reading finds something in the same place.
+Such a finding stands if every further reading finds something that blocks in the same place, be it something else.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, TreePlan, Tr
 from kraftbridge.metadata.zookeeper.znodes import TOPICS_PATH
 from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.report import Finding
+from kraftbridge.outside.visible import visible
 
 PAUSES_SECONDS: Final = (0.5, 1.0, 2.0, 4.0)
 """Before each further reading. A controller needs less for a topic, unless it is overloaded or a broker is away."""
@@ -118,7 +119,7 @@ def standing(reader: ZooKeeperReader, findings: Sequence[Finding], highest_epoch
         Highest epoch of a controller in any partition's state.
     """
     pending: Sequence[Finding] = [finding for finding in findings if may_pass(finding)]
-    if len(set(map(_place, pending))) > _MOST_PLACES:
+    if len(set(map(place_of, pending))) > _MOST_PLACES:
         return list(findings)
     others = [finding for finding in findings if not may_pass(finding)]
     for pause_seconds in PAUSES_SECONDS:
@@ -126,7 +127,8 @@ def standing(reader: ZooKeeperReader, findings: Sequence[Finding], highest_epoch
             break
         time.sleep(pause_seconds)
         pending = _still_there(reader, pending, highest_epoch)
-    return [*others, *pending]
+    told = {(finding.code, finding.object) for finding in others}
+    return [*others, *(finding for finding in pending if (finding.code, finding.object) not in told)]
 
 
 def may_pass(finding: Finding) -> bool:
@@ -134,7 +136,7 @@ def may_pass(finding: Finding) -> bool:
     return finding.severity is Severity.BLOCKING and finding.code in _PASSING
 
 
-def _place(finding: Finding) -> str:
+def place_of(finding: Finding) -> str:
     """Return the topic that a finding is about, else its znode."""
     for folder in _FOLDERS:
         if finding.object.startswith(folder):
@@ -143,8 +145,11 @@ def _place(finding: Finding) -> str:
 
 
 def _still_there(reader: ZooKeeperReader, pending: Sequence[Finding], highest_epoch: int) -> Sequence[Finding]:
-    """Return what a new reading finds in the places of these findings; the same ones where it cannot be read."""
-    places = set(map(_place, pending))
+    """Return what blocks in the places of these findings in a new reading; the same ones where it cannot be read.
+
+    Without a registered broker nobody can tell whether a replica is on one.
+    """
+    places = set(map(place_of, pending))
     reader.synchronize()
     # No entity of this reading is used, so nothing is hashed.
     reading = TreeReading(reader, Secrets(b""))
@@ -153,11 +158,11 @@ def _still_there(reader: ZooKeeperReader, pending: Sequence[Finding], highest_ep
     soundness = Soundness(broker_ids(plan.nodes))
     reading.observe_topic = soundness.topic
     # The state of a topic that is being deleted means nothing more than that.
-    looked_at = [topic for topic in plan.topics if topic in places and topic not in whole.deletions]
+    looked_at = [topic for topic in plan.topics if visible(topic) in places and topic not in whole.deletions]
     for _ in reading.topics(looked_at):
         pass  # the check observes the topics
-    if reading.unread or reading.problems:
+    if reading.unread or reading.problems or not soundness.broker_ids:
         return pending
     soundness.epochs(whole.controller_epoch, highest_epoch)
     found = [*whole.findings, *soundness.findings]
-    return [finding for finding in found if may_pass(finding) and _place(finding) in places]
+    return [finding for finding in found if finding.severity is Severity.BLOCKING and place_of(finding) in places]

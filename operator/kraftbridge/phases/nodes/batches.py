@@ -62,8 +62,9 @@ class Spread:
         self._all = tuple(replicas)
         self._room = [room_of(each) for each in self._all]
         for number, each in enumerate(self._all):
-            # An accepted topic loses one replica to a batch, in sync or not.
-            losing = each.brokers if each.accepted else each.in_sync
+            # An accepted topic loses one replica to a batch, in sync or not. Of a partition that has fewer in sync than
+            # it keeps, a broker whose answer is old may have left out one that is.
+            losing = each.brokers if each.accepted or self._room[number] < 0 else each.in_sync
             for broker in losing & self._of.keys():
                 self._of[broker].append(number)
 

@@ -16,7 +16,7 @@ from kraftbridge.models.decision import EventReason
 from kraftbridge.models.observation import QuorumState, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.status import BatchStatus, BrokerRecordStatus, Operation, broker_record_name
-from kraftbridge.phases import gates, observed
+from kraftbridge.phases import gates, observed, shared_settings
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.nodes import batches, brokers, stopping
 from kraftbridge.phases.nodes.brokers import Roll
@@ -46,6 +46,8 @@ def begin_batch(draft: Draft, roll: Roll) -> None:
         return
     copies = draft.status.phase is Phase.TAKING_OVER
     alone = batches.going_alone(pending, controller_of(draft), is_first=roll.done == 0, copies=copies)
+    # While a node is away, the settings are not read. So those who join a batch are judged when it begins.
+    alone |= shared_settings.held(draft)
     batch = batches.next_batch(pending, found, draft.spec.strategy.most_down(len(broker_ids)), alone)
     if len(batch.brokers) == 1:
         _note_alone(draft, operation, batch.limit)
@@ -100,8 +102,11 @@ def is_joining(step: StepContext, operation: Operation) -> bool:
 def handing_over(step: StepContext, operation: Operation) -> str:
     """Return why the broker that was stopped last still counts on the others of its batch; ``""`` once it does not."""
     broker = brokers.broker_named(step, operation.pod)
-    if broker is None or broker[1].uid != operation.pod_uid:
-        return ""
+    if broker is None:
+        return f"pod {operation.pod} is being replaced"  # the next one tells when it was gone
+    if broker[1].uid != operation.pod_uid:
+        # It went before its leaders were seen to move, as one does that is killed.
+        return stopping.untold(step, operation, *broker)
     if not broker[1].deleting:
         return f"pod {operation.pod} is not stopping yet"
     found = assignments_of(step)
@@ -115,6 +120,7 @@ def blockers(step: StepContext, broker: int, mode: BrokerMode) -> list[str]:
     stopped = away(step) - {broker}
     return [
         *_roles(step, broker, stopped),
+        *_ends(step, broker),
         *_service(step, stopped),
         *gates.liveness_blockers(step, stopped),
         *gates.redundancy_blockers(step),
@@ -139,6 +145,19 @@ def _roles(step: StepContext, broker: int, stopped: frozenset[int]) -> list[str]
     )
 
 
+def _ends(step: StepContext, broker: int) -> list[str]:
+    """Return which broker of the batch had to be killed: clients saw it vanish, and the next one ends likewise."""
+    operation = step.status.operation
+    batch = step.status.batch
+    others = () if batch is None else batch.others
+    found = []
+    for each in (operation, *others):
+        former = None if each is None or each.node_id == broker else brokers.broker_named(step, each.pod)
+        if each is not None and former is not None and (how := stopping.killed(step, each, *former)):
+            found.append(f"broker {each.node_id} was killed: {how}")
+    return found
+
+
 def _service(step: StepContext, stopped: frozenset[int]) -> list[str]:
     """Every other broker serves, and nothing lacks a replica but those that are down by us."""
     broker_ids = step.status.broker_ids
@@ -158,8 +177,10 @@ def _service(step: StepContext, stopped: frozenset[int]) -> list[str]:
 
 
 def _metadata(step: StepContext, mode: BrokerMode) -> list[str]:
-    """Return why the metadata do not reach the stores and brokers that need them."""
+    """Return why the metadata do not reach the stores and brokers that need them, or why nobody moves leaders."""
     phase = step.status.phase
+    if phase is Phase.UPGRADING_BROKERS:
+        return gates.failed((controller_of(step) is None, "a broker must be controller (ZooKeeper's /controller)"))
     if phase is Phase.ROLLING_BACK and mode is BrokerMode.ZOOKEEPER:
         agreed = observed.age(step, step.status.controller_agreed_since) >= SETTLED_FOR
         return gates.failed((not agreed, "the brokers do not name the same controller"))

@@ -372,8 +372,13 @@ def _stop_next_of_batch(draft: Draft) -> Wait | None:
 
 
 def _lacks_topic_ids(step: StepContext) -> bool:
-    """Return whether it is not known that a broker which enters migration mode knows the topics' ids."""
-    return step.status.phase is Phase.TAKING_OVER and topic_ids.wait(step, _BEFORE_NEXT) is not None
+    """Return whether it is not known that a broker which joins a batch to migration mode knows the topics' ids.
+
+    Those of the batch that were stopped before had shown that they know them.
+    """
+    if step.status.phase is not Phase.TAKING_OVER:
+        return False
+    return topic_ids.wait(step, _BEFORE_NEXT, without=batching.away(step)) is not None
 
 
 def _joining_blockers(step: StepContext, operation: Operation, stateful_set: StatefulSetState) -> list[str]:
@@ -513,7 +518,7 @@ def _ensure_copy_may_begin(draft: Draft, pod: PodState) -> Wait | None:
     broker = draft.status.broker_ids[pod.name]
     return (
         reaching.wait_before_restart(draft, broker)
-        or topic_ids.wait(draft, "before the copy begins", without=broker)
+        or topic_ids.wait(draft, "before the copy begins", without=frozenset({broker}))
         or _ensure_copy_verified(draft)
     )
 
@@ -534,7 +539,7 @@ def _ensure_copy_prepared(draft: Draft, pod: PodState, *, last: bool) -> Wait | 
 def _others_serve(step: StepContext, node_id: int) -> bool:
     """Return whether restarting this broker makes nothing unavailable.
 
-    The cluster is healthy, or only this broker is missing.
+    The cluster is healthy, or only this broker is missing, and those that restart together with it.
     """
     ids = frozenset(step.status.broker_ids.values())
     views = gates.views_of_cluster(step)
@@ -542,7 +547,7 @@ def _others_serve(step: StepContext, node_id: int) -> bool:
     if views and healthy and not gates.redundancy_blockers(step):
         return True
     listed = any(node_id in view.brokers or view.offline_count for view in views)
-    return not listed and gates.all_serve(step, ids - {node_id})
+    return not listed and gates.all_serve(step, ids - {node_id} - batching.away(step))
 
 
 def record_images(draft: Draft) -> Wait | None:

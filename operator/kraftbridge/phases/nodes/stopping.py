@@ -80,6 +80,26 @@ def wait_for_log(step: StepContext, operation: Operation, stateful_set: str, pod
     )
 
 
+def untold(step: StepContext, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> str:
+    """Return why it is not known that a broker which starts again had ended by itself; ``""`` if it is, or need not."""
+    log = step.observation.start_log
+    if not operation.serving or step.status.phase is Phase.ROLLING_BACK:
+        return ""
+    if step.spec.preflight.accepts(Code.BROKER_KILLED, f"StatefulSet/{stateful_set.name}"):
+        return ""
+    told = isinstance(log, StartLog) and log.process == pod.process and log.clean
+    return "" if told else f"the log of pod {pod.name} does not tell how broker {operation.node_id} ended"
+
+
+def killed(step: StepContext, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> str:
+    """Return what shows already that a broker was killed which restarts; empty also where that holds nothing up."""
+    if not pod.replaces(operation) or step.status.phase is Phase.ROLLING_BACK:
+        return ""
+    if step.spec.preflight.accepts(Code.BROKER_KILLED, f"StatefulSet/{stateful_set.name}"):
+        return ""
+    return _how(operation, pod)
+
+
 def note_killed(draft: Draft, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> None:
     """Record that the broker which has restarted was killed; one that ended by itself changes nothing."""
     how = _how(operation, pod) or _unknown(draft, operation)

@@ -26,10 +26,10 @@ from kraftbridge.metadata.zookeeper.soundness import (
     soundness_of,
     topics_being_deleted,
 )
-from kraftbridge.metadata.zookeeper.standing import NOT_CHECKED, check_whole
+from kraftbridge.metadata.zookeeper.standing import NOT_CHECKED, check_whole, may_pass, place_of
 from kraftbridge.metadata.zookeeper.tree import TOPIC_CONFIGS_PATH, DumpReading, FenceRange, TreeReading
 from kraftbridge.models.entities import EntityKind
-from kraftbridge.models.report import ZooKeeperAccess
+from kraftbridge.models.report import Finding, ZooKeeperAccess
 from kraftbridge.verification.sources.rows import (
     SCHEMA_DDL,
     ZOOKEEPER,
@@ -175,12 +175,27 @@ class _ZooKeeperReader(DataSourceReader):
 def _findings(
     findings: Sequence[Mapping[str, Any]], controller_epoch: int | None, highest_epoch: int
 ) -> Iterator[pa.RecordBatch]:
-    bounded = findings[:MAXIMUM_FINDINGS]
-    for finding in bounded:
+    dropped: Sequence[Finding] = ()
+    if len(findings) > MAXIMUM_FINDINGS:
+        ordered = _one_of_each_place_first(list(map(Finding.model_validate, findings)))
+        dropped = ordered[MAXIMUM_FINDINGS:]
+        findings = [finding.model_dump(mode="json") for finding in ordered[:MAXIMUM_FINDINGS]]
+    for finding in findings:
         yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.FINDING, str(finding["object"]), finding)
-    dropped = Counter(str(finding["severity"]) for finding in findings[MAXIMUM_FINDINGS:])
-    facts = {"controllerEpoch": controller_epoch, "highestEpoch": highest_epoch, "dropped": dropped}
+    facts = {
+        "controllerEpoch": controller_epoch,
+        "highestEpoch": highest_epoch,
+        "dropped": Counter(str(finding.severity) for finding in dropped if not may_pass(finding)),
+        "droppedThatMayPass": Counter(str(finding.severity) for finding in dropped if may_pass(finding)),
+    }
     yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.COUNT, "", facts)
+
+
+def _one_of_each_place_first(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings so that those which are returned name each place that must be read again."""
+    firsts = {place_of(finding): finding for finding in reversed(findings) if may_pass(finding)}
+    chosen = set(map(id, firsts.values()))
+    return [*firsts.values(), *(finding for finding in findings if id(finding) not in chosen)]
 
 
 def _fence(fence: FenceRange) -> dict[str, int | None]:
