@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError
 GROUP, VERSION, PLURAL = "kraftbridge.dev", "v1alpha1", "kafkamigrations"
 VERIFIER_IMAGE = "localhost/kraftbridge-verifier:dev"
 POLL_S = 0.5
-REQUEST_TIMEOUT_S = 5
+REQUEST_TIMEOUT_S = 20
 NEEDS_HELP = {"BlockingFindings", "InvalidSpec", "Refused", "DeadlineExceeded"}
 
 # What a user has to say yes to before this cluster may be migrated: its controllers talk in plain text, as its brokers do.

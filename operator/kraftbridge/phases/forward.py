@@ -432,10 +432,13 @@ def _ensure_rehearsed(draft: Draft) -> Wait | None:
 
 
 def _ensure_channel_reaches(draft: Draft) -> Wait | None:
-    """Repeat the dry start if a pod template changed since preflight; a finding closes the gate, the channel stays."""
+    """Repeat the dry start if what the copies start from changed since preflight; a finding closes the gate, the channel stays."""
     if not channel.outdated(draft):
         return None
-    changed = "Before any broker restarts: a pod template of the brokers, or what it refers to, changed since preflight"
+    changed = (
+        "Before any broker restarts: a pod template of the brokers, what it refers to, "
+        "or an image that they run changed since preflight"
+    )
     if dry_start.awaited(draft):
         dry_start.begin_dry_start(draft, draft.status.broker_ids, draft.status.cluster_id or "")
         return Wait(f"{changed}. {dry_start.UNDER_WAY}")
