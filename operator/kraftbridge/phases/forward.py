@@ -432,7 +432,7 @@ def _ensure_rehearsed(draft: Draft) -> Wait | None:
 
 
 def _ensure_channel_reaches(draft: Draft) -> Wait | None:
-    """Repeat the dry start if what the copies start from changed since preflight; a finding closes the gate, the channel stays."""
+    """Repeat the dry start if what the copies start from changed since preflight; the channel stays."""
     if not channel.outdated(draft):
         return None
     changed = (
