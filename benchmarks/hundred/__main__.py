@@ -23,6 +23,7 @@ from benchmarks.hundred.servers import FILE, Size, Told, told
 from kraftbridge.models.phase import Phase
 from kraftbridge.services.observe.observer import REDUNDANCY_EVERY, SURVEY_EVERY_SECONDS
 
+ROOT: Final = Path(__file__).resolve().parents[2]
 STEP_SECONDS: Final = 2.0
 REST_SECONDS: Final = 13.5
 """Shortest pause between two steps of Preflight while the user is waited for (`PhaseRow.idle_seconds`, spread)."""
@@ -86,7 +87,8 @@ def started(size: Size) -> Iterator[tuple[list[int], int]]:
         numbers = (size.brokers, size.partitions, size.partitions_of_a_topic, size.round_trip_seconds)
         command = [sys.executable, "-m", "benchmarks.hundred.servers", name, *map(str, numbers)]
         with (directory / "log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)  # noqa: S603 - our own module
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # pytest finds this package without it
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)  # noqa: S603 - our own module
         try:
             until = time.monotonic() + START_SECONDS
             while not (directory / FILE).exists():
