@@ -34,7 +34,7 @@ from kraftbridge.models.report import (
 )
 from kraftbridge.verification.compare import mirror, places
 from kraftbridge.verification.inputs import BadInputError, Dump, Inputs, live_inputs, offline_inputs
-from kraftbridge.verification.job import check_tree, verify, verify_live
+from kraftbridge.verification.job import check_tree, run_report, verify, verify_live
 from kraftbridge.verification.run import Run
 
 NOOP = record("NoOpRecord")
@@ -484,6 +484,30 @@ def test_what_the_check_of_a_tree_finds_is_read_again(spark, before_migration, p
     codes = {finding.code for finding in run_.outcome.findings}
     assert "read again" in run_.timings, "the first reading found nothing: this tested nothing"
     assert (Code.STALE_TOPIC_CONFIG in codes) is not passes
+
+
+def test_a_zookeeper_that_goes_before_the_second_reading_is_no_sound_tree(spark):
+    """What the first reading found is then neither confirmed nor refuted."""
+    with zookeeper_ensemble() as running:
+        running.load(DATA / "zk_before_migration.jsonl.gz")
+        access = ZooKeeperAccess(connect=running.hosts + "/kafka", session_timeout_seconds=10)
+        request = VerificationRequest(run_id="test", profile=Profile.ZOOKEEPER, zookeeper=access)
+        run_ = Run(spark, request, live_inputs(request))
+        with client(running) as session:
+            session.create("/config/topics/between", b'{"version":1,"config":{}}')
+        stopping = threading.Thread(target=stop_once_read, args=(running, run_))
+        stopping.start()
+        report = run_report(run_)
+        stopping.join()
+    assert report.verdict is not Verdict.CONSISTENT, report
+    assert report.problems or report.findings
+
+
+def stop_once_read(ensemble: Ensemble, run: Run) -> None:
+    """Kill ZooKeeper once a run has read the tree for the first time."""
+    while "read zookeeper" not in run.timings:
+        time.sleep(0.05)
+    ensemble.kill(0)
 
 
 def delete_once_read(session: KazooClient, path: str, run: Run) -> None:

@@ -46,6 +46,8 @@ _ABOUT_ORDER: Final = (
     "Delete such an entry when you delete its variable from your manifest."
 )
 _ABOUT_VARIABLES: Final = "Put the entries of extraEnvVars into your own list, in place of those of the same name"
+_WITHOUT_ZOOKEEPER: Final[Mapping[str, Any]] = {"zookeeper": {"enabled": False}, "externalZookeeper": {"servers": []}}
+"""Values of the Bitnami chart."""
 _ABOUT_BITNAMI: Final = (
     f"{_ABOUT_VARIABLES}. With zookeeper.enabled=false the chart removes its own ZooKeeper; the volumes stay"
 )
@@ -325,26 +327,24 @@ def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, 
     return values | {
         "kraft": {"enabled": True, "clusterId": facts.cluster_id, "controllerQuorumVoters": voters},
         "controller": {"replicaCount": 0},
-        "zookeeper": {"enabled": False},
-        "externalZookeeper": {"servers": []},
+        **_WITHOUT_ZOOKEEPER,
         "listeners": {"controller": {"protocol": "PLAINTEXT"}},
     }
 
 
 def _rendered_by_bitnami(
     spec: MigrationSpec, facts: BrokerFacts, variables: Mapping[str, str]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Mapping[str, Any]]:
     """Return the chart's own values for the variables that charts up to 23 render themselves, by the variable.
 
     Helm cannot patch a list that has two entries of one name (``$setElementOrder``).
     """
     if spec.brokers.file is not None or spec.brokers.env_prefix != PREFIX:
         return {}
-    without_zookeeper = {"zookeeper": {"enabled": False}, "externalZookeeper": {"servers": []}}
     protocol_map = f"{PREFIX}LISTENER_SECURITY_PROTOCOL_MAP"
-    of_chart: dict[str, dict[str, Any]] = {
+    of_chart: dict[str, Mapping[str, Any]] = {
         protocol_map: {"listenerSecurityProtocolMap": variables.get(protocol_map)},
-        f"{PREFIX}ZOOKEEPER_CONNECT": without_zookeeper,
+        f"{PREFIX}ZOOKEEPER_CONNECT": _WITHOUT_ZOOKEEPER,
     }
     return {name: value for name, value in of_chart.items() if name in facts.given and name in variables}
 

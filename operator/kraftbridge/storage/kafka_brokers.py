@@ -71,7 +71,6 @@ _AGREEING: Final = 2
 """Brokers whose answers tell together what is in sync."""
 VIEWS: Final = 3
 """Number of brokers that one observation asks for all of their metadata. The answers are large."""
-_UNKNOWN_TOPIC: Final = 3
 _AT_A_TIME: Final = 4
 """Brokers that are asked at the same time. Objects of hostile answers take 60 MB each (`bounds.KAFKA_ANSWER_BYTES`)."""
 _LOG_DIRS_AT_A_TIME: Final = 2
@@ -178,9 +177,8 @@ class BrokerClient:
             No broker returned the list of brokers.
         """
         known = self._known_brokers()
-        with self._turn(CALL_SECONDS) as end:
+        with self._turn(CALL_SECONDS, known) as end:
             until = end
-            self._of_each.keep_only(known.values())
             first = self._next_view
             self._next_view += VIEWS
             brokers = [(*known,)[(first + i) % len(known)] for i in range(min(VIEWS, len(known)))]
@@ -236,9 +234,8 @@ class BrokerClient:
         seen = Seen(self._source)
         known = self._known_brokers()
         silent: list[Unobserved] = []
-        with self._turn(CALL_SECONDS) as end:
+        with self._turn(CALL_SECONDS, known) as end:
             until = end
-            self._of_each.keep_only(known.values())
             for broker, address in known.items():
                 began = time.monotonic()
                 answer = self._ask_kept(broker, address, until, partial(_add_view, seen=seen))
@@ -308,9 +305,8 @@ class BrokerClient:
         known = self._known_brokers()
         epochs: dict[TopicPartition, int] = {}
         silent: dict[int, Unobserved] = {}
-        with self._turn(_EVERY_VIEW_SECONDS) as end:
+        with self._turn(_EVERY_VIEW_SECONDS, known) as end:
             until = end
-            self._of_each.keep_only(known.values())
             for broker, address in known.items():
                 began = time.monotonic()
                 view = self._ask_kept(broker, address, until, _leader_epochs)
@@ -368,9 +364,8 @@ class BrokerClient:
     def _ask_each(
         self, known: Mapping[int, tuple[str, int]], question: Callable[[Connection], T]
     ) -> dict[int, T | Unobserved]:
-        """Send each broker a request on its kept connection. Those to other brokers are closed."""
-        with self._turn(CALL_SECONDS) as until:
-            self._of_each.keep_only(known.values())
+        """Send each broker a request on its kept connection."""
+        with self._turn(CALL_SECONDS, known) as until:
             began = time.monotonic()
             answers = _at_once(known, lambda broker: self._ask_kept(broker, known[broker], until, question))
             if not any(isinstance(answer, Unobserved) for answer in answers.values()):
@@ -378,8 +373,8 @@ class BrokerClient:
             return answers
 
     @contextmanager
-    def _turn(self, seconds: float) -> Iterator[float]:
-        """Use the kept connections alone; yield until when.
+    def _turn(self, seconds: float, known: Mapping[int, tuple[str, int]]) -> Iterator[float]:
+        """Use the kept connections alone; yield until when. Those to brokers that are not known any more are closed.
 
         The time budget counts from now, so that silent brokers use it up once for all questions that wait.
         It does not count the time in which brokers answered the questions before this one.
@@ -388,6 +383,7 @@ class BrokerClient:
         answered = self._answered_seconds
         with self._each_lock:
             waited = time.monotonic() - asked
+            self._of_each.keep_only(known.values())
             yield asked + seconds + min(self._answered_seconds - answered, waited)
 
     def _answered_since(self, began: float) -> float:
@@ -551,8 +547,7 @@ class BrokerClient:
         answers: dict[int, TopicIds | Unobserved] = {
             broker: Unobserved(f"broker {broker}", "no broker lists it") for broker in processes if broker not in known
         }
-        with self._turn(_EVERY_VIEW_SECONDS) as until:
-            self._of_each.keep_only(known.values())
+        with self._turn(_EVERY_VIEW_SECONDS, known) as until:
             read_until = time.monotonic() + _READ_SECONDS
             for place, broker in enumerate(self._reading_order(processes.keys() & known.keys())):
                 if place >= _LEAST_READ and time.monotonic() > read_until:
@@ -848,7 +843,7 @@ def _topic_ids(connection: Connection, broker: int, process: str) -> TopicIds:
 
 def _serves(connection: Connection, topic: str) -> bool:
     (answer,) = connection.metadata(REQUEST_SECONDS, (topic,)).topics
-    if answer.error_code == _UNKNOWN_TOPIC:
+    if answer.error_code == UNKNOWN_TOPIC:
         return False
     if answer.error_code or any(p.error_code or p.leader_id < 0 for p in answer.partitions):
         raise WireError(f"topic {topic} has no leader yet ({error_name(answer.error_code)})")

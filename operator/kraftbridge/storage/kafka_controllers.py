@@ -21,7 +21,7 @@ from kraftbridge.constants import CANARY_USER, METRICS_PORT, canary_topic
 from kraftbridge.exceptions import ActionError, ActionRefusedError, ObservationError
 from kraftbridge.kafka.client import Security, resolve
 from kraftbridge.kafka.connections import Connections
-from kraftbridge.kafka.wire import NOT_CONTROLLER, Connection, ConnectionLostError, WireError, error_name
+from kraftbridge.kafka.wire import NOT_CONTROLLER, UNKNOWN_TOPIC, Connection, ConnectionLostError, WireError, error_name
 from kraftbridge.models.metadata_version import FEATURE, Upgrade, text_of
 from kraftbridge.models.observation import (
     ControllerMetrics,
@@ -43,7 +43,6 @@ QUORUM_CALL_SECONDS: Final = 4.0
 WRITE_SECONDS: Final = 6.0
 
 _NOT_LEADER: Final = 6
-_UNKNOWN_TOPIC: Final = 3
 _TOPIC_EXISTS: Final = 36
 _DELETION_DISABLED: Final = 73
 _REFUSALS: Final = frozenset({29, 31, 35, 42, 44, 95})
@@ -225,7 +224,7 @@ class ControllerClient:
                 topic_names=[name],
                 timeout_ms=int(WRITE_SECONDS * 1000),
             )
-            _raise_first([r for r in answer.responses if r.error_code not in {_UNKNOWN_TOPIC, _DELETION_DISABLED}])
+            _raise_first([r for r in answer.responses if r.error_code not in {UNKNOWN_TOPIC, _DELETION_DISABLED}])
 
         self._alter_canary(value=0.0, remove=True)
         self._act(f"deletion of topic {name}", delete)

@@ -104,10 +104,11 @@ def check_tree(run: Run) -> None:
     left = _standing(run, [*findings, *soundness.findings], highest)
     for finding in left:
         run.outcome.add_finding(finding)
+    # One of each place is among those that were read again.
+    still_stands = any(map(may_pass, left))
     for fact in facts:
         run.outcome.add_dropped_findings(fact["dropped"])
-        # One of each place is among those that were read again.
-        if any(map(may_pass, left)):
+        if still_stands:
             run.outcome.add_dropped_findings(fact["droppedThatMayPass"])
     _take_fence(run, notes)
     with run.stage("count"):

@@ -34,7 +34,7 @@ def checked(
     monkeypatch: pytest.MonkeyPatch, first: Sequence[Finding], stands: frozenset[str] | None
 ) -> tuple[Outcome, list[Finding]]:
     """Return the outcome of a check, and what was to be read again; what stands is about these topics, or is all."""
-    batches = zookeeper._findings([finding.model_dump(mode="json") for finding in first], 5, 5)
+    batches = zookeeper._findings(first, 5, 5)
     notes = [row for batch in batches for row in batch.to_pylist()]
     asked: list[Finding] = []
 

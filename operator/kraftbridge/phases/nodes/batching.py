@@ -147,14 +147,15 @@ def _roles(step: StepContext, broker: int, stopped: frozenset[int]) -> list[str]
 
 def _ends(step: StepContext, broker: int) -> list[str]:
     """Return which broker of the batch had to be killed: clients saw it vanish, and the next one ends likewise."""
-    operation = step.status.operation
     batch = step.status.batch
     others = () if batch is None else batch.others
     found = []
-    for each in (operation, *others):
-        former = None if each is None or each.node_id == broker else brokers.broker_named(step, each.pod)
-        if each is not None and former is not None and (how := stopping.killed(step, each, *former)):
-            found.append(f"broker {each.node_id} was killed: {how}")
+    for operation in filter(None, (step.status.operation, *others)):
+        former = brokers.broker_named(step, operation.pod)
+        if former is None or operation.node_id == broker:
+            continue
+        if how := stopping.killed(step, operation, *former):
+            found.append(f"broker {operation.node_id} was killed: {how}")
     return found
 
 

@@ -63,15 +63,10 @@ def note_start(draft: Draft, operation: Operation, pod: PodState) -> Operation:
 
 
 def wait_for_log(step: StepContext, operation: Operation, stateful_set: str, pod: PodState) -> Wait | None:
-    """Return the wait while the log of the next start, which tells how the old Kafka ended, cannot be read.
-
-    A rollback does not wait for it, and a user who accepts brokers that are killed need not know.
-    """
+    """Return the wait while the log of the next start, which tells how the old Kafka ended, cannot be read."""
     log = step.observation.start_log
     is_read = isinstance(log, StartLog) and log.process == pod.process
-    if is_read or not operation.serving or step.status.phase is Phase.ROLLING_BACK:
-        return None
-    if step.spec.preflight.accepts(Code.BROKER_KILLED, f"StatefulSet/{stateful_set}"):
+    if is_read or not operation.serving or _may_be_killed(step, stateful_set):
         return None
     cause = str(log) if isinstance(log, Unobserved) else f"the log of pod {pod.name} is not read yet"
     return Wait(
@@ -83,9 +78,7 @@ def wait_for_log(step: StepContext, operation: Operation, stateful_set: str, pod
 def untold(step: StepContext, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> str:
     """Return why it is not known that a broker which starts again had ended by itself; ``""`` if it is, or need not."""
     log = step.observation.start_log
-    if not operation.serving or step.status.phase is Phase.ROLLING_BACK:
-        return ""
-    if step.spec.preflight.accepts(Code.BROKER_KILLED, f"StatefulSet/{stateful_set.name}"):
+    if not operation.serving or _may_be_killed(step, stateful_set.name):
         return ""
     told = isinstance(log, StartLog) and log.process == pod.process and log.clean
     return "" if told else f"the log of pod {pod.name} does not tell how broker {operation.node_id} ended"
@@ -93,11 +86,16 @@ def untold(step: StepContext, operation: Operation, stateful_set: StatefulSetSta
 
 def killed(step: StepContext, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> str:
     """Return what shows already that a broker was killed which restarts; empty also where that holds nothing up."""
-    if not pod.replaces(operation) or step.status.phase is Phase.ROLLING_BACK:
-        return ""
-    if step.spec.preflight.accepts(Code.BROKER_KILLED, f"StatefulSet/{stateful_set.name}"):
+    if not pod.replaces(operation) or _may_be_killed(step, stateful_set.name):
         return ""
     return _how(operation, pod)
+
+
+def _may_be_killed(step: StepContext, stateful_set: str) -> bool:
+    """Return whether nothing waits for how a broker ended: in a rollback, and where the user accepts that."""
+    if step.status.phase is Phase.ROLLING_BACK:
+        return True
+    return step.spec.preflight.accepts(Code.BROKER_KILLED, f"StatefulSet/{stateful_set}")
 
 
 def note_killed(draft: Draft, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> None:

@@ -338,11 +338,9 @@ def _left_out(step: StepContext, name: str, copies: Sequence[CopyOutcome]) -> It
 
 def _stated(setting: GivenSetting) -> str:
     """Return the value of a setting as a user writes it into a manifest."""
-    return (
-        "(not shown: as in the file that the image writes)"
-        if setting.sensitive
-        else json.dumps(setting.value or "", ensure_ascii=False)
-    )
+    if setting.sensitive:
+        return "(not shown: as in the file that the image writes)"
+    return json.dumps(setting.value or "", ensure_ascii=False)
 
 
 def _channels(trials: Sequence[CopyOutcome], present: CopyOutcome) -> str:

@@ -83,7 +83,7 @@ class _ZooKeeperReader(DataSourceReader):
             "fence": _fence(reading.fence),
             "problems": reading.problems,
             "unread": reading.unread,
-            "findings": [finding.model_dump(mode="json") for finding in whole.findings],
+            "findings": whole.findings,
             "epoch": whole.controller_epoch,
             "cluster": cluster,
         }
@@ -126,10 +126,7 @@ class _ZooKeeperReader(DataSourceReader):
         if "cluster" in planned:
             yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.CLUSTER, "", planned["cluster"])
         if self._plan.soundness:
-            findings = [
-                *planned.get("findings", ()),
-                *(finding.model_dump(mode="json") for finding in soundness.findings),
-            ]
+            findings = [*planned.get("findings", ()), *soundness.findings]
             yield from _findings(findings, planned.get("epoch"), soundness.highest_controller_epoch)
 
     def _cluster_id(self, reader: ZooKeeperReader, reading: TreeReading) -> str | None:
@@ -168,20 +165,17 @@ class _ZooKeeperReader(DataSourceReader):
         yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.CLUSTER, "", cluster_id(nodes.get(CLUSTER_ID_PATH)))
         if plan.soundness:
             soundness = soundness_of(reading, plan.encoder_secret(), secret_required=False)
-            findings = [finding.model_dump(mode="json") for finding in soundness.findings]
-            yield from _findings(findings, soundness.controller_epoch, soundness.highest_controller_epoch)
+            yield from _findings(soundness.findings, soundness.controller_epoch, soundness.highest_controller_epoch)
 
 
 def _findings(
-    findings: Sequence[Mapping[str, Any]], controller_epoch: int | None, highest_epoch: int
+    findings: Sequence[Finding], controller_epoch: int | None, highest_epoch: int
 ) -> Iterator[pa.RecordBatch]:
-    dropped: Sequence[Finding] = ()
     if len(findings) > MAXIMUM_FINDINGS:
-        ordered = _one_of_each_place_first(list(map(Finding.model_validate, findings)))
-        dropped = ordered[MAXIMUM_FINDINGS:]
-        findings = [finding.model_dump(mode="json") for finding in ordered[:MAXIMUM_FINDINGS]]
-    for finding in findings:
-        yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.FINDING, str(finding["object"]), finding)
+        findings = _one_of_each_place_first(findings)
+    dropped = findings[MAXIMUM_FINDINGS:]
+    for finding in findings[:MAXIMUM_FINDINGS]:
+        yield note_batch(Leg.MIRROR, ZOOKEEPER, Note.FINDING, finding.object, finding.model_dump(mode="json"))
     facts = {
         "controllerEpoch": controller_epoch,
         "highestEpoch": highest_epoch,
