@@ -686,6 +686,9 @@ class Cluster:
             case Profile.COPY:
                 # The volume keeps the tree that a watch has read before the claim, whichever run compares it.
                 return Verdict.CONSISTENT if self.tree_kept else Verdict.INCONCLUSIVE
+            case Profile.UPGRADE:
+                answering = self.time.now >= kafka.zookeeper_down_until and all(b.up for b in kafka.brokers.values())
+                return Verdict.CONSISTENT if answering else Verdict.INCONCLUSIVE
             case Profile.REPLICAS:
                 return Verdict.CONSISTENT if all(c.up for c in kafka.controllers.values()) else Verdict.INCONCLUSIVE
 

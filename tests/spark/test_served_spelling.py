@@ -41,12 +41,15 @@ def test_only_real_differences_are_looked_at_again(spark: SparkSession, monkeypa
 
     looked_at: list[served.Open] = []
     monkeypatch.setattr(Run, "load", lambda *_: spark.createDataFrame(told, SCHEMA_DDL))
-    monkeypatch.setattr(served, "_settle", lambda _, pending: looked_at.extend(pending) or 0)
+
+    def settle(_: Run, pending: list[served.Open]) -> int:
+        looked_at.extend(pending)
+        return 0
+
     inputs = Inputs(Profile.DUAL_WRITE, None, [], [], live=True, brokers=brokers)
     run = Run(spark, VerificationRequest(run_id="r", profile=Profile.DUAL_WRITE), inputs)
-    known = {"fenced": False, "leaving": False, "migrating": True}
-    run.outcome.leader_note = {"brokers": {"0": known, "1": known}}
-    served._compare_served(run, spark.createDataFrame(logs, SCHEMA_DDL))
+    reference = served.Reference(place=LOG, name="the log", registered=[0, 1], on_kraft=[], acls=False, settle=settle)
+    served.compare_served(run, spark.createDataFrame(logs, SCHEMA_DDL), reference)
 
     assert sorted(looked_at) == [((EntityKind.TOPIC_CONFIG, "ratio"), each) for each in (0, 1)]
     assert run.outcome.counts[EntityKind.TOPIC_CONFIG].served == len(topics) + 1

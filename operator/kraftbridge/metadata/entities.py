@@ -354,6 +354,24 @@ def served_partition_value(replicas: Sequence[int], leader: int, leader_epoch: i
     )
 
 
+def as_served(entity: Entity) -> Entity | None:
+    """Return an entity of the ZooKeeper tree with the attributes that brokers serve; None for one that they do not.
+
+    Brokers serve no partition that only has a state: its topic is being deleted, or was.
+    """
+    match entity.kind:
+        case EntityKind.TOPIC | EntityKind.TOPIC_CONFIG | EntityKind.ACL:
+            return entity
+        case EntityKind.PARTITION:
+            held = entity.attributes
+            if held["replicas"] is None:
+                return None
+            served = {name: held[name] for name in ("replicas", "leader", "leaderEpoch", "isr")}
+            return entity._replace(value=canonical_json(served))
+        case _:
+            return None
+
+
 def number(value: float) -> float | int:
     """Return the canonical form of a number. Quotas are floats in the log and text in ZooKeeper."""
     as_float = float(value)

@@ -56,7 +56,7 @@ class Verdict(StrEnum):
 
 
 class CompareServed(StrEnum):
-    """When a verification of dual-write also compares the metadata log with what every broker serves."""
+    """When what every broker serves is compared, too: with the metadata log, or by `Profile.UPGRADE` with the tree."""
 
     NEVER = "Never"
     """Never."""
@@ -78,6 +78,8 @@ class Profile(StrEnum):
     """Compares the tree before the sync with the log at the end of Kafka's copy."""
     REPLICAS = "replicas"
     """Compares the images of all voters at one offset."""
+    UPGRADE = "upgrade"
+    """Compares the ZooKeeper tree with what every broker serves, before and after its way to another release."""
 
 
 class DifferenceState(StrEnum):
@@ -175,13 +177,13 @@ class VerificationRequest(_Model):
     phase: str = ""
     profile: Profile
     zookeeper: ZooKeeperAccess | None = None
-    """Needed by the profiles `zookeeper`, `copy` and `dual-write`."""
+    """Needed by all profiles but `replicas`."""
     tree_path: str | None = None
     """File in which profile `copy` keeps the tree as it is read, secrets as hashes: a dump as `watch` writes it."""
     tree_key_path: str | None = None
     """File with the key of these hashes. Profile `copy` needs it."""
     voters: list[VoterAccess] = Field(default_factory=list)
-    """Every voter; needed by all profiles but `zookeeper`."""
+    """Every voter; needed by all profiles but `zookeeper` and `upgrade`."""
     controller_config_path: str | None = None
     """Properties file for the controllers' listener: ``security.protocol``, ``sasl.*``, ``ssl.*`` with PEM stores."""
     listener_secret_path: str | None = None

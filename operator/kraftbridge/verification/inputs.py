@@ -108,7 +108,7 @@ def live_inputs(request: VerificationRequest) -> Inputs:
         A place that the profile needs is missing from the request, or no voter's log can be reached.
     """
     needs_zookeeper = request.profile is not Profile.REPLICAS
-    needs_logs = request.profile is not Profile.ZOOKEEPER
+    needs_logs = request.profile not in {Profile.ZOOKEEPER, Profile.UPGRADE}
     if needs_zookeeper and request.zookeeper is None:
         raise BadInputError(f"profile {request.profile} needs `zookeeper`")
     if needs_logs and not request.voters:
@@ -248,6 +248,8 @@ def offline_inputs(
     voters
         Name and folder of each log; the folder holds `__cluster_metadata-0`.
     """
+    if profile is Profile.UPGRADE:
+        raise BadInputError("profile upgrade asks the brokers of a running cluster: copies cannot stand in for them")
     if profile is not Profile.REPLICAS and dump is None:
         raise BadInputError(f"profile {profile} needs a ZooKeeper dump (--zookeeper)")
     if profile is not Profile.ZOOKEEPER and not voters:

@@ -36,7 +36,8 @@ from kraftbridge.models.report import (
 )
 from kraftbridge.verification.compare.mirror import check_fence, compare_copy, compare_mirror
 from kraftbridge.verification.compare.places import MAXIMUM_FLAGGED, compare
-from kraftbridge.verification.compare.served import compare_served
+from kraftbridge.verification.compare.served import compare_with_log
+from kraftbridge.verification.compare.upgrade import compare_with_tree
 from kraftbridge.verification.configmap import RunConfigMap
 from kraftbridge.verification.inputs import Inputs, live_inputs
 from kraftbridge.verification.run import (
@@ -76,6 +77,7 @@ def _zookeeper_plan(run: Run, *, soundness: bool) -> ZooKeeperPlan:
         dump=dump,
         chroot=chroot,
         soundness=soundness,
+        served=bool(run.inputs.brokers) and run.inputs.profile is Profile.UPGRADE,
         copied=run.inputs.profile is Profile.COPY,
         parallelism=max(2, run.session.sparkContext.defaultParallelism),
     )
@@ -111,13 +113,20 @@ def check_tree(run: Run) -> None:
         if still_stands:
             run.outcome.add_dropped_findings(fact["droppedThatMayPass"])
     _take_fence(run, notes)
+    _count_tree(run, frame)
+
+
+def _count_tree(run: Run, tree: DataFrame) -> int:
+    """Count what the tree holds, and return the sum. A tree without metadata is the wrong one."""
     with run.stage("count"):
-        comparison = compare(frame, Leg.MIRROR, [ZOOKEEPER])
+        comparison = compare(tree, Leg.MIRROR, [ZOOKEEPER])
     run.count(comparison, {ZOOKEEPER: "zookeeper"})
     for flagged in comparison.flagged:
         run.outcome.add_difference(difference_of_flagged(flagged, [ZOOKEEPER]))
-    if not comparison.rows_in(ZOOKEEPER):
+    rows = comparison.rows_in(ZOOKEEPER)
+    if not rows:
         run.outcome.problems.append("ZooKeeper holds no metadata of Kafka below this chroot")
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,9 +287,16 @@ def run_report(run: Run) -> VerificationReport:
 
 def _verify(run: Run) -> None:
     run.outcome.problems += run.inputs.problems
-    if run.inputs.profile is Profile.ZOOKEEPER:
-        check_tree(run)
-        return
+    match run.inputs.profile:
+        case Profile.ZOOKEEPER:
+            check_tree(run)
+        case Profile.UPGRADE:
+            _check_brokers_on_zookeeper(run)
+        case Profile.DUAL_WRITE | Profile.COPY | Profile.REPLICAS:
+            _compare_logs(run)
+
+
+def _compare_logs(run: Run) -> None:
     mirrored = run.inputs.profile in {Profile.DUAL_WRITE, Profile.COPY}
     zookeeper = read_zookeeper(run) if mirrored else None
     logs = read_logs(run)
@@ -303,9 +319,26 @@ def _verify(run: Run) -> None:
         with run.stage("compare voters"):
             _compare_voters(run, logs)
     if run.inputs.brokers:
-        compare_served(run, logs)
-    elif run.inputs.brokers_unknown is not None:
+        compare_with_log(run, logs)
+    else:
+        _note_brokers_unknown(run)
+
+
+def _note_brokers_unknown(run: Run) -> None:
+    if run.inputs.brokers_unknown is not None:
         run.outcome.add_finding(Finding.of(Code.SERVED_NOT_COMPARED, "brokers", reason=run.inputs.brokers_unknown))
+
+
+def _check_brokers_on_zookeeper(run: Run) -> None:
+    """Read ZooKeeper's tree, and compare it with what every broker serves."""
+    tree = read_zookeeper(run)
+    rows = _count_tree(run, tree)
+    run.few = rows < _FEW_ROWS
+    set_shuffle_size(run.session, rows)
+    if run.inputs.brokers:
+        compare_with_tree(run, tree)
+    else:
+        _note_brokers_unknown(run)
 
 
 def _compare_voters(run: Run, logs: DataFrame) -> None:

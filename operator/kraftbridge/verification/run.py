@@ -161,6 +161,14 @@ class Outcome:
     nothing_to_compare: bool = False
     """The tree was read completely, and neither it nor the log holds an entity."""
 
+    def add_settled(self, settled: Outcome) -> int:
+        """Add what a task has settled; return the number of differences in it."""
+        for established in settled.differences.values():
+            self.add_difference(established)
+        self.problems += settled.problems
+        self.unresolved += settled.unresolved
+        return len(settled.differences)
+
     def add_difference(self, difference: Difference) -> None:
         """Add a differing entity. An entity that differs in several comparisons is counted once."""
         identity = (difference.kind, difference.key)
@@ -232,6 +240,10 @@ def conclude(outcome: Outcome, inputs: Inputs) -> tuple[Verdict, str]:
         return Verdict.INCONCLUSIVE, "nothing was compared"
     if inputs.profile is Profile.ZOOKEEPER:
         return Verdict.CONSISTENT, f"{compared} entities were read and understood; nothing blocks the copy"
+    if inputs.profile is Profile.UPGRADE:
+        served = sum(counts.served or 0 for counts in outcome.counts.values())
+        by_brokers = f"every broker serves {served} of them" if served else "what brokers serve was not compared"
+        return Verdict.CONSISTENT, f"{compared} entities were read and understood; {by_brokers}"
     return Verdict.CONSISTENT, f"{compared} entities are the same everywhere"
 
 

@@ -231,18 +231,19 @@ def test_what_stays_unknown_about_brokers_is_a_warning_unless_the_user_insists(r
     run.outcome.problems.append("of the stores")
     run.outcome.unresolved.append("in flight between the stores")
 
-    def unknown(asked: Run, _: object) -> None:
+    def unknown(asked: Run, *_: object) -> Sequence[str]:
         settle(asked, monkeypatch, Brokers({1: ["4", None], 2: ["4"]}), (CONFIG, 1))
         raise MetadataError("broker 2 does not let the principal see it")
 
-    monkeypatch.setattr(served_recheck, "_compare_served", unknown)
+    run.outcome.leader_note = {"brokers": {}}
+    monkeypatch.setattr(served_recheck, "compare_served", unknown)
     if wanted is CompareServed.ALWAYS:
         with pytest.raises(MetadataError):
-            served_recheck.compare_served(run, cast("Any", None))
+            served_recheck.compare_with_log(run, cast("Any", None))
         assert run.outcome.problems == ["of the stores", "broker 1 is silent"]
         assert len(run.outcome.unresolved) == 2
         return
-    served_recheck.compare_served(run, cast("Any", None))
+    served_recheck.compare_with_log(run, cast("Any", None))
     assert run.outcome.problems == ["of the stores"]
     assert run.outcome.unresolved == ["in flight between the stores"]
     assert [finding.code for finding in run.outcome.findings] == ["ServedNotCompared"] * 3

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from heapq import nlargest
@@ -53,7 +53,12 @@ from kraftbridge.verification.compare.mirror import Identity, logged, topic_of
 from kraftbridge.verification.compare.places import Flagged, compare, copy_of
 from kraftbridge.verification.inputs import Inputs
 from kraftbridge.verification.run import Outcome, Run, difference, notes_among
-from kraftbridge.verification.sources.brokers import CLUSTER_DEFAULT, BrokerUnavailableError, served_broker
+from kraftbridge.verification.sources.brokers import (
+    CLUSTER_DEFAULT,
+    BrokerUnavailableError,
+    NotAllowedError,
+    served_broker,
+)
 from kraftbridge.verification.sources.rows import LOG, Leg, Note, ServedPlan, broker_place
 
 _SETTLE_SECONDS: Final = 10.0
@@ -74,20 +79,47 @@ Open = tuple[Identity, int]
 """An entity and a broker whose answer differs from the log."""
 
 
-def compare_served(run: Run, logs: DataFrame) -> None:
-    """Ask every broker, compare the answers with the log, and settle the differences.
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What the brokers' answers are compared with."""
+
+    place: str
+    """Place of its rows."""
+    name: str
+    """What messages call it."""
+    registered: Collection[int]
+    """Brokers that are registered there, and not fenced: each must be asked."""
+    on_kraft: Collection[int]
+    """Brokers in KRaft mode."""
+    acls: bool
+    """Whether it has the ACLs by which brokers authorize."""
+    settle: Callable[[Run, list[Open]], int]
+    """Reads again what differs, and adds to the run's outcome what stays different; returns how much that is."""
+
+
+def compare_with_log(run: Run, logs: DataFrame) -> None:
+    """Compare what every broker serves with the leader's log, and settle the differences.
 
     With `CompareServed.IF_ALLOWED`, what stays unknown becomes a warning and does not change the verdict on the stores.
     """
-    if run.request.compare_served is CompareServed.ALWAYS:
-        _compare_served(run, logs)
-        return
+    registered: Mapping[str, Mapping[str, bool]] = run.outcome.leader_note["brokers"]
+    reference = Reference(
+        place=LOG,
+        name="the log",
+        registered=[int(identity) for identity, broker in registered.items() if not broker["fenced"]],
+        on_kraft=[int(identity) for identity, broker in registered.items() if not broker["migrating"]],
+        acls=False,
+        settle=_settle,
+    )
     outcome = run.outcome
+    if run.request.compare_served is CompareServed.ALWAYS:
+        outcome.problems += compare_served(run, logs, reference)
+        return
     problems = len(outcome.problems)
     unresolved = len(outcome.unresolved)
     unknown: list[str] = []
     try:
-        _compare_served(run, logs)
+        unknown += compare_served(run, logs, reference)
     except MetadataError as error:
         unknown.append(str(error))
     in_flight = outcome.unresolved[unresolved:]
@@ -99,57 +131,63 @@ def compare_served(run: Run, logs: DataFrame) -> None:
         outcome.add_finding(Finding.of(Code.SERVED_NOT_COMPARED, "brokers", reason=reason))
 
 
-def _compare_served(run: Run, logs: DataFrame) -> None:
+def compare_served(run: Run, references: DataFrame, reference: Reference) -> Sequence[str]:
+    """Ask every broker, compare the answers with the rows of a reference, and settle the differences.
+
+    Returns
+    -------
+    Sequence[str]
+        What brokers do not let the principal see, so that it is not compared.
+
+    Raises
+    ------
+    NotAllowedError
+        A broker does not let the principal see its topics or its configs: nothing is compared.
+    MetadataError
+        The entities that differ could not be read again.
+    """
     inputs = run.inputs
     asked = {broker.id for broker in inputs.brokers}
-    registered = run.outcome.leader_note["brokers"]
-    on_kraft = sorted(asked & {int(identity) for identity, broker in registered.items() if not broker["migrating"]})
+    on_kraft = sorted(asked.intersection(reference.on_kraft))
     plan = ServedPlan(
         salt=run.salt.hex(),
         brokers=list(inputs.brokers),
         on_kraft=on_kraft,
+        acls=reference.acls,
         client_config_path=inputs.client_config_path,
     )
-    unknown = [identity for identity in registered if int(identity) not in asked]
     run.outcome.problems += (
         f"broker {identity} is registered, and no listener of it is known to ask it"
-        for identity in unknown
-        if not registered[identity]["fenced"]
+        for identity in reference.registered
+        if identity not in asked
     )
     with run.stage("ask brokers"):
         served = run.load("broker-served", plan.model_dump_json())
-        hidden: dict[str, str] = {}
-        types: dict[str, ConfigType] = {}
-        for note in notes_among(served):
-            content = json.loads(note["value"])
-            if note["kind"] == Note.PROBLEM:
-                run.outcome.problems.append(content)
-            elif note["kind"] == Note.UNREAD:
-                hidden[note["key"]] = content
-            elif note["kind"] == Note.TYPES:
-                types |= {name: ConfigType(code) for name, code in content.items()}
+        told = _told(run, served)
     if run.outcome.problems:
-        return
-    run.outcome.problems += hidden.values()  # and all else is compared
+        return ()
     on_kraft_brokers = [broker for broker in inputs.brokers if broker.id in on_kraft]
-    shown = [broker for broker in on_kraft_brokers if broker_place(broker.id) not in hidden]
-    rows = logs.unionAll(served)
-    is_credential, is_config = (
-        F.col("kind") == str(kind) for kind in (EntityKind.SCRAM_CREDENTIAL, EntityKind.TOPIC_CONFIG)
-    )
+    shown = [broker for broker in on_kraft_brokers if broker_place(broker.id) not in told.hidden]
+    enforced = [broker for broker in inputs.brokers if broker_place(broker.id) in told.enforcing]
+    rows = references.unionAll(served)
+    is_acl = F.col("kind") == str(EntityKind.ACL)
+    is_config = F.col("kind") == str(EntityKind.TOPIC_CONFIG)
+    is_credential = F.col("kind") == str(EntityKind.SCRAM_CREDENTIAL)
+    types = told.types
     spelled = F.udf(lambda value: _spelled(types, value))
     configs = rows.where(is_config).withColumn("value", spelled("value"))
     beyond = 0
     pending = []
     with run.stage("compare brokers"):
         for part, brokers in (
-            (rows.where(~is_credential & ~is_config), inputs.brokers),
+            (rows.where(~is_credential & ~is_config & ~is_acl), inputs.brokers),
             (configs, inputs.brokers),
             (rows.where(is_credential), shown),
+            (rows.where(is_acl), enforced),
         ):
             if not brokers:
                 continue
-            places = [LOG, *(broker_place(broker.id) for broker in brokers)]
+            places = [reference.place, *(broker_place(broker.id) for broker in brokers)]
             comparison = compare(part, Leg.SERVED, places, few=run.few, values=False)
             for kind, counts in comparison.counts.items():
                 run.outcome.counts[kind] = run.outcome.counts.get(kind, KindCounts()).model_copy(
@@ -157,15 +195,49 @@ def _compare_served(run: Run, logs: DataFrame) -> None:
                 )
             beyond += comparison.beyond
             pending += _open(comparison.flagged, brokers)
-        pending += _own_differences(inputs.brokers, logs, served, types)
+        pending += _own_differences(inputs.brokers, references, reference.place, served, types)
     with run.stage("settle brokers"):
-        established = _settle(run, pending)
+        established = reference.settle(run, pending) if pending else 0
     if beyond:
-        why = "more entities differ between brokers and the log than are looked at again"
+        why = f"more entities differ between brokers and {reference.name} than are looked at again"
         if established:
             run.outcome.add_uncounted(beyond, why)
         else:  # a broker that has just restarted knows no topics yet
             run.outcome.problems.append(f"{why}, and those that were are the same by now")
+    return tuple(told.hidden.values())
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the brokers' rows say of themselves."""
+
+    hidden: dict[str, str] = field(default_factory=dict)
+    """Why a broker hides SCRAM credentials or ACLs, by place."""
+    enforcing: set[str] = field(default_factory=set)
+    """Places with all ACLs by which a broker authorizes."""
+    types: dict[str, ConfigType] = field(default_factory=dict)
+    """Type of each setting by name."""
+
+
+def _told(run: Run, served: DataFrame) -> _Told:
+    """Return the notes among the brokers' rows; add to the run's problems which broker does not answer."""
+    told = _Told()
+    for note in notes_among(served):
+        content = json.loads(note["value"])
+        match note["kind"]:
+            case Note.PROBLEM:
+                run.outcome.problems.append(content)
+            case Note.DENIED:
+                raise NotAllowedError(content)
+            case Note.UNREAD:
+                told.hidden[note["key"]] = content
+            case Note.ENFORCED:
+                told.enforcing.add(note["key"])
+            case Note.TYPES:
+                told.types |= {name: ConfigType(code) for name, code in content.items()}
+            case _:
+                pass  # the number of rows
+    return told
 
 
 def _open(flagged: Iterable[Flagged], brokers: Sequence[BrokerAccess]) -> list[Open]:
@@ -173,12 +245,16 @@ def _open(flagged: Iterable[Flagged], brokers: Sequence[BrokerAccess]) -> list[O
 
 
 def _own_differences(
-    brokers: Sequence[BrokerAccess], logs: DataFrame, served: DataFrame, types: Mapping[str, ConfigType]
+    brokers: Sequence[BrokerAccess],
+    references: DataFrame,
+    place: str,
+    served: DataFrame,
+    types: Mapping[str, ConfigType],
 ) -> list[Open]:
-    """Return the effective broker configs that differ from the log. There are few, so this needs no Spark job."""
+    """Return the effective broker configs that differ from a place. There are few, so this needs no Spark job."""
     broker_configs = (F.col("kind") == str(EntityKind.BROKER_CONFIG)) & F.col("value").isNotNull()
-    in_log = broker_configs & (F.col("leg") == str(Leg.MIRROR)) & (F.col("place") == LOG)
-    held = {row["key"]: _spelled(types, _plain(row["value"])) for row in logs.where(in_log).collect()}
+    in_place = broker_configs & (F.col("leg") == str(Leg.MIRROR)) & (F.col("place") == place)
+    held = {row["key"]: _spelled(types, plain(row["value"])) for row in references.where(in_place).collect()}
     own = broker_configs & (F.col("leg") == str(Leg.OWN))
     answered = {(row["place"], row["key"]): row["value"] for row in served.where(own).collect()}
     return [
@@ -189,7 +265,7 @@ def _own_differences(
     ]
 
 
-def _plain(value: str | None) -> str | None:
+def plain(value: str | None) -> str | None:
     """Return a broker's configs without passwords, which brokers do not return; None if nothing remains."""
     configs = json.loads(value or "{}")
     plain = {name: text for name, text in configs.items() if not is_password(name)}
@@ -203,12 +279,13 @@ def _spelled(types: Mapping[str, ConfigType], value: str | None) -> str | None:
     return canonical_json(canonical_values(types, json.loads(value)))
 
 
-def _as_shown(log: str | None, served: str | None) -> str | None:
-    """Return the log's configs, with None for the values that a broker hides, as in its answer."""
-    if log is None or served is None:
-        return log
+def as_shown(types: Mapping[str, ConfigType], held: str | None, served: str | None) -> str | None:
+    """Return configs in Kafka's spelling, with None for the values that a broker hides, as in its answer."""
+    spelled = _spelled(types, held)
+    if spelled is None or served is None:
+        return spelled
     hidden = {name for name, value in json.loads(served).items() if value is None}
-    return canonical_json({name: None if name in hidden else value for name, value in json.loads(log).items()})
+    return canonical_json({name: None if name in hidden else value for name, value in json.loads(spelled).items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,9 +376,9 @@ class _Settling:
         log = value_of(held)
         offset = held.offset if held else self.replay.image.removed.get(identity, -1)
         if identity[0] is EntityKind.BROKER_CONFIG:
-            log = _plain(log)
+            log = plain(log)
         if identity[0] in _CONFIGS:
-            log = _as_shown(_spelled(answer.types, log), served)
+            log = as_shown(answer.types, log, served)
         since = time.monotonic()
         if former is not None and former.log_offset == offset and former.told:
             since = former.since
@@ -396,18 +473,12 @@ class _Settling:
 
 def _settle(run: Run, pending: list[Open]) -> int:
     """Return the number of differences. A Spark task asks the brokers and reads the log."""
-    if not pending:
-        return 0
-    settled = run.in_task(_settled, _Asking(run.request, run.inputs, run.salt, pending))
-    for established in settled.differences.values():
-        run.outcome.add_difference(established)
-    run.outcome.problems += settled.problems
-    run.outcome.unresolved += settled.unresolved
-    return len(settled.differences)
+    settled = run.in_task(_settled, Asking(run.request, run.inputs, run.salt, pending))
+    return run.outcome.add_settled(settled)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class Asking:
     """The inputs of the task that asks the brokers and reads the log again."""
 
     request: VerificationRequest
@@ -416,7 +487,7 @@ class _Asking:
     pending: list[Open]
 
 
-def _settled(asking: _Asking) -> Outcome:
+def _settled(asking: Asking) -> Outcome:
     inputs = asking.inputs
     outcome = Outcome()
     leader = next(voter for voter in inputs.voters if voter.mirrored)

@@ -2,7 +2,7 @@
 # pyspark's classes are untyped here: deriving from them is the one thing that mypy refuses.
 """The Spark data source `broker-served`: what each broker answers, as canonical entities.
 
-The requests are Metadata, DescribeConfigs and DescribeUserScramCredentials.
+The requests are Metadata, DescribeConfigs, DescribeUserScramCredentials and DescribeAcls.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from kraftbridge.metadata.entities import (
     served_partition_value,
     uuid_text,
 )
-from kraftbridge.metadata.log.image import scram_mechanism
+from kraftbridge.metadata.log.image import acl_identity, scram_mechanism
+from kraftbridge.models.broker_settings import AUTHORIZER
 from kraftbridge.models.config_values import ConfigType, canonical_values
 from kraftbridge.models.entities import EntityKind, partition_key, scram_key
+from kraftbridge.models.release_changes import OLD_AUTHORIZER
 from kraftbridge.models.report import BrokerAccess
 from kraftbridge.models.secrecy import is_password
 from kraftbridge.verification.quorum import NodeUnavailableError, connected, read_security
@@ -58,6 +60,16 @@ _NOT_THERE: Final = frozenset({3, 5, 100})
 _NOT_ALLOWED: Final = frozenset({29, 31})
 """TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED."""
 _TOPICS_PER_REQUEST: Final = 500
+_FIRST_WITH_TOPIC_IDS: Final = 10
+"""Version of Metadata (KIP-516, Kafka 2.8)."""
+_FIRST_WITH_TYPES: Final = 3
+"""Version of DescribeConfigs (KIP-569, Kafka 2.6)."""
+_NO_ID: Final = bytes(16)
+"""The answer of a broker that knows no id (``Uuid.ZERO_UUID``)."""
+_OF_ZOOKEEPER: Final = frozenset({"kafka.security.authorizer.AclAuthorizer", OLD_AUTHORIZER})
+"""Authorizers that keep the ACLs of ZooKeeper in their memory. They answer DescribeAcls from there."""
+_ANY: Final = 1
+"""In a filter of ACLs: every resource type, pattern type, operation and permission (``AclBindingFilter.ANY``)."""
 
 
 class BrokerUnavailableError(MetadataError):
@@ -153,6 +165,52 @@ class ServedBroker:
             if plain:
                 yield Entity(EntityKind.BROKER_CONFIG, key, canonical_json(plain), -1)
 
+    @property
+    def tells_topic_ids(self) -> bool:
+        """Whether the broker's release has topic ids."""
+        from kafka.protocol.metadata import MetadataRequest  # noqa: PLC0415 - kafka-python is heavy
+
+        return self.connection.answers(MetadataRequest, _FIRST_WITH_TOPIC_IDS)
+
+    def acls(self) -> list[Entity] | None:
+        """Return the ACLs by which the broker authorizes; None unless it keeps those of ZooKeeper.
+
+        Raises
+        ------
+        NotAllowedError
+            The principal may not describe the cluster.
+        """
+        from kafka.protocol.admin import DescribeAclsRequest  # noqa: PLC0415 - kafka-python is heavy
+
+        if self._authorizer() not in _OF_ZOOKEEPER:
+            return None
+        answered = self.connection.call(
+            DescribeAclsRequest,
+            self.timeout_seconds,
+            min_version=1,  # KIP-290: prefixed patterns
+            max_version=3,
+            resource_type_filter=_ANY,
+            resource_name_filter=None,
+            pattern_type_filter=_ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=_ANY,
+            permission_type=_ANY,
+        )
+        self._is_there(answered.error_code, "ACLs", "Describe")
+        return [
+            Entity(EntityKind.ACL, _acl_key(resource, acl), "{}", -1)
+            for resource in answered.resources
+            for acl in resource.acls
+        ]
+
+    def _authorizer(self) -> str:
+        name = str(self.access.id)
+        (told,) = self._describe_configs(_BROKER_RESOURCE, [name], [AUTHORIZER])
+        if not self._is_there(told.error_code, f"configs of broker {name}", "DescribeConfigs"):
+            return ""
+        return next((config.value or "" for config in told.configs if config.name == AUTHORIZER), "")
+
     def scram_credentials(self) -> Iterator[Entity]:
         """Yield the users that the broker knows, with mechanism and iterations.
 
@@ -199,7 +257,7 @@ class ServedBroker:
         answered = self.connection.call(
             MetadataRequest,
             self.timeout_seconds,
-            min_version=10,  # KIP-516: topic ids
+            min_version=7,  # KIP-320: leader epochs
             max_version=12,
             topics=topics,
             allow_auto_topic_creation=False,
@@ -211,30 +269,43 @@ class ServedBroker:
         """Return the configs of each resource from one source, each value in Kafka's spelling, and keep their types.
 
         A value that the broker hides is None: one that is sensitive, or of unknown type (``ConfigHelper``).
+        So is every value of a broker that tells no types, because nobody knows its other spellings.
         The resource of all brokers is answered as it was written,
         the others are answered as they were parsed (``ConfigHelper.describeConfigs`` of 3.9.1).
         """
-        from kafka.protocol.admin.configs import DescribeConfigsRequest  # noqa: PLC0415 - kafka-python is heavy
-
-        resource = DescribeConfigsRequest.DescribeConfigsResource
-        answered = self.connection.call(
-            DescribeConfigsRequest,
-            self.timeout_seconds,
-            min_version=3,  # KIP-569: the type of a value
-            max_version=4,
-            resources=[resource(resource_type=kind, resource_name=name, configuration_keys=None) for name in names],
-            include_synonyms=False,
-            include_documentation=False,
-        )
         configs = {}
-        for result in answered.results:
+        for result in self._describe_configs(kind, names, None):
             what = f"configs of {'topic' if kind == _TOPIC_RESOURCE else 'broker'} {result.resource_name}"
             if self._is_there(result.error_code, what, "DescribeConfigs"):
                 held = [config for config in result.configs if config.config_source == source]
+                if not self._tells_types:
+                    configs[result.resource_name] = dict.fromkeys(config.name for config in held)
+                    continue
                 self.types |= {config.name: ConfigType(config.config_type) for config in held}
                 values = {config.name: config.value for config in held}
                 configs[result.resource_name] = canonical_values(self.types, values)
         return configs
+
+    @property
+    def _tells_types(self) -> bool:
+        from kafka.protocol.admin.configs import DescribeConfigsRequest  # noqa: PLC0415 - kafka-python is heavy
+
+        return self.connection.answers(DescribeConfigsRequest, _FIRST_WITH_TYPES)
+
+    def _describe_configs(self, kind: int, names: Sequence[str], keys: Sequence[str] | None) -> Sequence[Any]:
+        from kafka.protocol.admin.configs import DescribeConfigsRequest  # noqa: PLC0415 - kafka-python is heavy
+
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        results: Sequence[Any] = self.connection.call(
+            DescribeConfigsRequest,
+            self.timeout_seconds,
+            min_version=1,  # KIP-226: the source of a value
+            max_version=4,
+            resources=[resource(resource_type=kind, resource_name=name, configuration_keys=keys) for name in names],
+            include_synonyms=False,
+            include_documentation=False,
+        ).results
+        return results
 
     def _is_there(self, error: int, what: str, operation: str) -> bool:
         if error in _NOT_ALLOWED:
@@ -268,7 +339,7 @@ def served_broker(access: BrokerAccess, config_path: str | None, timeout_seconds
 
 def _topics_and_partitions(topics: Sequence[Any]) -> Iterator[Entity]:
     for topic in topics:
-        value = canonical_json({"topicId": uuid_text(topic.topic_id.bytes)})
+        value = canonical_json({"topicId": _topic_id(topic)})
         yield Entity(EntityKind.TOPIC, topic.name, value, -1)
         for partition in topic.partitions:
             value = served_partition_value(
@@ -277,10 +348,43 @@ def _topics_and_partitions(topics: Sequence[Any]) -> Iterator[Entity]:
             yield Entity(EntityKind.PARTITION, partition_key(topic.name, partition.partition_index), value, -1)
 
 
+def _topic_id(topic: Any) -> str | None:
+    told = topic.topic_id.bytes if topic.topic_id else _NO_ID
+    return None if told == _NO_ID else uuid_text(told)
+
+
+def _acl_key(resource: Any, acl: Any) -> str:
+    return acl_identity(
+        {
+            "resourceType": resource.resource_type,
+            "patternType": resource.pattern_type,
+            "resourceName": resource.resource_name,
+            "principal": acl.principal,
+            "host": acl.host,
+            "operation": acl.operation,
+            "permissionType": acl.permission_type,
+        }
+    )
+
+
 class _BrokerPartition(InputPartition):
     def __init__(self, broker: BrokerAccess) -> None:
         super().__init__(broker.id)
         self.broker = broker
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What one broker answers."""
+
+    entities: list[Entity]
+    own: list[Entity]
+    """Its own configs and those of the cluster."""
+    types: dict[str, ConfigType]
+    hidden: str | None = None
+    """Why it hides SCRAM credentials or ACLs."""
+    enforces: bool = False
+    """Whether the entities have all ACLs by which it authorizes."""
 
 
 class _ServedReader(DataSourceReader):
@@ -296,36 +400,47 @@ class _ServedReader(DataSourceReader):
         assert isinstance(partition, _BrokerPartition)
         place = broker_place(partition.broker.id)
         try:
-            entities, own, types, hidden = self._ask(partition.broker)
+            answers = self._ask(partition.broker)
+        except NotAllowedError as error:
+            yield note_batch(Leg.SERVED, place, Note.DENIED, place, str(error))
+            return
         except MetadataError as error:
             yield note_batch(Leg.SERVED, place, Note.PROBLEM, place, str(error))
             return
-        yield from entity_batches(Leg.SERVED, place, entities)
-        yield from entity_batches(Leg.OWN, place, own)
-        if hidden is not None:
-            yield note_batch(Leg.SERVED, place, Note.UNREAD, place, hidden)
-        yield note_batch(Leg.SERVED, place, Note.TYPES, place, types)
-        yield note_batch(Leg.SERVED, place, Note.COUNT, place, len(entities))
+        yield from entity_batches(Leg.SERVED, place, answers.entities)
+        yield from entity_batches(Leg.OWN, place, answers.own)
+        if answers.hidden is not None:
+            yield note_batch(Leg.SERVED, place, Note.UNREAD, place, answers.hidden)
+        if answers.enforces:
+            yield note_batch(Leg.SERVED, place, Note.ENFORCED, place, len(answers.entities))
+        yield note_batch(Leg.SERVED, place, Note.TYPES, place, answers.types)
+        yield note_batch(Leg.SERVED, place, Note.COUNT, place, len(answers.entities))
 
-    def _ask(self, broker: BrokerAccess) -> tuple[list[Entity], list[Entity], dict[str, ConfigType], str | None]:
-        """Return what a broker serves, its own configs, the types of all settings, and why it hides credentials."""
+    def _ask(self, broker: BrokerAccess) -> _Answers:
         plan = self._plan
         began = time.monotonic()
         while True:
             try:
                 with served_broker(broker, plan.client_config_path, plan.timeout_seconds) as asked:
-                    entities = list(asked.topics())
-                    own = list(asked.own_configs())
-                    try:
-                        if broker.id in plan.on_kraft:
-                            entities += asked.scram_credentials()
-                    except NotAllowedError as error:
-                        return entities, own, asked.types, str(error)
-                    return entities, own, asked.types, None
+                    return self._answers(asked)
             except BrokerUnavailableError:
                 if time.monotonic() - began > plan.patience_seconds:
                     raise
             time.sleep(1)
+
+    def _answers(self, asked: ServedBroker) -> _Answers:
+        answers = _Answers(list(asked.topics()), list(asked.own_configs()), asked.types)
+        try:
+            if asked.access.id in self._plan.on_kraft:
+                answers.entities += asked.scram_credentials()
+            acls = asked.acls() if self._plan.acls else None
+        except NotAllowedError as error:
+            answers.hidden = str(error)
+            return answers
+        if acls is not None:
+            answers.entities += acls
+            answers.enforces = True
+        return answers
 
 
 class BrokerServedSource(DataSource):

@@ -59,6 +59,8 @@ class ZooKeeperPlan(_Plan):
     chroot: str = ""
     soundness: bool = False
     """Also check whether the tree is sound, and return findings."""
+    served: bool = False
+    """Also return the metadata that brokers should serve. Configs of topics that do not exist are left out."""
     copied: bool = False
     """Whether the dump is from before the sync: take what Kafka copies, and note changes after the claim."""
     parallelism: int = Field(default=2, ge=1)
@@ -103,6 +105,8 @@ class ServedPlan(_Plan):
     brokers: list[BrokerAccess]
     on_kraft: list[int] = Field(default_factory=list)
     """Ids of the brokers in KRaft mode, which answer with SCRAM credentials of their own."""
+    acls: bool = False
+    """Also return the ACLs by which each broker authorizes, where that is Kafka's authorizer of ZooKeeper mode."""
     client_config_path: str | None = None
     timeout_seconds: float = 20.0
     patience_seconds: float = 30.0
@@ -131,7 +135,7 @@ class Leg(StrEnum):
     REPLICAS = "replicas"
     """The voters' images against each other."""
     SERVED = "served"
-    """What brokers serve against the leader's log."""
+    """What brokers serve against the leader's log or the tree."""
     OWN = "own"
     """The effective configs of each broker, which only the broker itself returns."""
 
@@ -150,6 +154,10 @@ class Note(StrEnum):
     """The id of the cluster that a place belongs to."""
     TYPES = "$types"
     """The types of the settings in a broker's answers."""
+    DENIED = "$denied"
+    """The broker does not let the principal see its topics or its configs."""
+    ENFORCED = "$enforced"
+    """The broker's rows have all ACLs by which it authorizes."""
     LOG = "$log"
     FINDING = "$finding"
     COUNT = "$count"

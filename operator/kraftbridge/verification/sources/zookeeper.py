@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -17,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from typing_extensions import override
 
 from kraftbridge.metadata.copying import Claim, copied_entities
+from kraftbridge.metadata.entities import Entity, as_served
 from kraftbridge.metadata.zookeeper.reader import Data, Operation, Read, ZooKeeperReader, read_dump
 from kraftbridge.metadata.zookeeper.soundness import (
     CLUSTER_ID_PATH,
@@ -78,6 +80,10 @@ class _ZooKeeperReader(DataSourceReader):
             plan = reading.plan()
             whole = check_whole(reader, reading, plan) if self._plan.soundness else NOT_CHECKED
             cluster = self._cluster_id(reader, reading)
+        if self._plan.served:
+            # A topic's configs come before it and go after it, and brokers serve none without a topic.
+            topics = frozenset(plan.topics)
+            plan = replace(plan, topic_configs=[name for name in plan.topic_configs if name in topics])
         slices = max(1, min(self._plan.parallelism, -(-len(plan.topics) // self._plan.topics_per_slice)))
         planned = {
             "fence": _fence(reading.fence),
@@ -113,9 +119,9 @@ class _ZooKeeperReader(DataSourceReader):
             if self._plan.soundness:
                 reading.observe_topic = soundness.topic
                 reading.observe_znode = soundness.znode
-            yield from entity_batches(Leg.MIRROR, ZOOKEEPER, reading.topics(partition.topics))
+            yield from self._entity_batches(reading.topics(partition.topics))
             paths = [f"{TOPIC_CONFIGS_PATH}/{topic}" for topic in partition.configs]
-            yield from entity_batches(Leg.MIRROR, ZOOKEEPER, reading.nodes([*paths, *partition.nodes]))
+            yield from self._entity_batches(reading.nodes([*paths, *partition.nodes]))
         planned = partition.planned
         fences = [fence for fence in (planned.get("fence"), _fence(reading.fence)) if fence and fence["batches"]]
         for fence in fences:
@@ -128,6 +134,15 @@ class _ZooKeeperReader(DataSourceReader):
         if self._plan.soundness:
             findings = [*planned.get("findings", ()), *soundness.findings]
             yield from _findings(findings, planned.get("epoch"), soundness.highest_controller_epoch)
+
+    def _entity_batches(self, entities: Iterator[Entity]) -> Iterator[pa.RecordBatch]:
+        """Yield entities as they are in the tree and, where the plan wants that, as brokers should serve them."""
+        if not self._plan.served:
+            yield from entity_batches(Leg.MIRROR, ZOOKEEPER, entities)
+            return
+        held = list(entities)
+        yield from entity_batches(Leg.MIRROR, ZOOKEEPER, held)
+        yield from entity_batches(Leg.SERVED, ZOOKEEPER, filter(None, map(as_served, held)))
 
     def _cluster_id(self, reader: ZooKeeperReader, reading: TreeReading) -> str | None:
         (result,) = next(reader.read([Read(Operation.DATA, CLUSTER_ID_PATH)])).answers

@@ -1,0 +1,179 @@
+"""What real brokers of each release serve, against ZooKeeper: equal while clients change it, different where a broker missed a change."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from kazoo.client import KazooClient
+from tests.journey.travel import TravellingProcesses
+from tests.support.kafka_processes import KAFKA_VERSION, ZOOKEEPER, kafka_libraries, kafka_processes, wait_for
+
+from kraftbridge.models.entities import EntityKind
+from kraftbridge.models.report import (
+    CompareServed,
+    Profile,
+    Verdict,
+    VerificationReport,
+    VerificationRequest,
+    ZooKeeperAccess,
+)
+from kraftbridge.verification.compare import upgrade
+from kraftbridge.verification.job import verify_live
+
+BROKERS = (0, 1)
+AUTHORIZER = "authorizer.class.name=kafka.security.authorizer.AclAuthorizer\nsuper.users=User:ANONYMOUS\n"
+RATE = "log.cleaner.io.max.bytes.per.second"
+
+
+def done(futures: dict[object, object]) -> None:
+    for future in futures.values():
+        future.result(150)
+
+
+def set_config(admin: AdminClient, kind: ResourceType, name: str, setting: str, value: str) -> None:
+    """Set one configuration; the only request for that which Kafka 2.4 and 3.9 both know through this client."""
+    entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+    done(admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=[entry])]))
+
+
+def acl(kind: ResourceType, name: str, pattern: ResourcePatternType) -> AclBinding:
+    return AclBinding(kind, name, pattern, "User:änn", "*", AclOperation.READ, AclPermissionType.ALLOW)
+
+
+@contextmanager
+def cluster_of(release: str) -> Iterator[TravellingProcesses]:
+    """Run two brokers of a release with topics, configs and ACLs."""
+    with kafka_processes(BROKERS, (), TravellingProcesses) as processes:
+        for broker in BROKERS:
+            processes.libraries_of[f"broker-{broker}"] = kafka_libraries(release)
+            processes.extra_broker_settings[broker] = AUTHORIZER
+        processes.start_zookeeper()
+        for broker in BROKERS:
+            processes.start_broker(broker, ZOOKEEPER)
+        admin = processes.admin_client()
+        done(admin.create_topics([NewTopic("with-a-dash", 3, 2), NewTopic("plain", 1, 1)]))
+        set_config(admin, ResourceType.TOPIC, "plain", "cleanup.policy", "compact, delete")
+        set_config(admin, ResourceType.TOPIC, "plain", "min.cleanable.dirty.ratio", "0.50")
+        set_config(admin, ResourceType.BROKER, "0", RATE, "10485760")
+        set_config(admin, ResourceType.BROKER, "", "log.retention.ms", "86400000")
+        done(
+            admin.create_acls(
+                [
+                    acl(ResourceType.TOPIC, "with-a-dash", ResourcePatternType.LITERAL),
+                    acl(ResourceType.GROUP, "of", ResourcePatternType.PREFIXED),
+                    acl(ResourceType.TRANSACTIONAL_ID, "*", ResourcePatternType.LITERAL),
+                ]
+            )
+        )
+        wait_for("every partition in sync", processes.in_sync)
+        yield processes
+
+
+def verified(spark, cluster: TravellingProcesses) -> VerificationReport:
+    request = VerificationRequest(
+        run_id="test",
+        profile=Profile.UPGRADE,
+        zookeeper=ZooKeeperAccess(connect=cluster.zookeeper_hosts),
+        bootstrap_servers=cluster.bootstrap_servers,
+        compare_served=CompareServed.IF_ALLOWED,
+    )
+    report = verify_live(spark, request)
+    # Shown by pytest where the test fails.
+    print(report.verdict, report.reason, *(each.to_json() for each in report.differences), *report.problems, sep="\n  ")
+    return report
+
+
+@pytest.mark.parametrize("release", ["2.4.1", "2.6.3", "2.8.2", "3.4.1", KAFKA_VERSION])
+def test_what_brokers_of_a_release_serve_is_what_zookeeper_holds(spark, release: str) -> None:
+    with cluster_of(release) as cluster:
+        ends = threading.Event()
+        changing = threading.Thread(target=change, args=(cluster.admin_client(), ends))
+        changing.start()
+        try:
+            report = verified(spark, cluster)
+        finally:
+            ends.set()
+            changing.join()
+    assert report.verdict is Verdict.CONSISTENT, report.reason
+    assert not report.findings
+    served = {kind: counts.served for kind, counts in report.counts.items() if counts.served}
+    assert served[EntityKind.ACL] == 3
+    assert served[EntityKind.TOPIC] >= 2
+    assert served[EntityKind.PARTITION] >= 4
+    assert served[EntityKind.TOPIC_CONFIG] >= 1
+
+
+def change(admin: AdminClient, ends: threading.Event) -> None:
+    """Create, configure and delete topics until the end."""
+    number = 0
+    while not ends.is_set():
+        number += 1
+        name = f"passing-{number}"
+        done(admin.create_topics([NewTopic(name, 2, 2)]))
+        set_config(admin, ResourceType.TOPIC, name, "retention.ms", str(number))
+        done(admin.delete_topics([name]))
+
+
+def test_what_brokers_have_missed_is_named(spark) -> None:
+    """Written into ZooKeeper without the notification of which a broker learns it: what a lost notification leaves."""
+    with cluster_of("2.8.2") as cluster:
+        session = KazooClient(cluster.zookeeper_hosts)
+        session.start()
+        planted = {
+            "/kafka-acl/Topic/unheard": {
+                "version": 1,
+                "acls": [{"principal": "User:x", "permissionType": "Allow", "operation": "Read", "host": "*"}],
+            },
+            "/config/brokers/1": {"version": 1, "config": {RATE: "5"}},
+        }
+        for path, content in planted.items():
+            data = json.dumps(content).encode()
+            if session.exists(path):
+                session.set(path, data)
+            else:
+                session.create(path, data, makepath=True)
+        state = "/brokers/topics/with-a-dash/partitions/2/state"
+        known = json.loads(session.get(state)[0])
+        session.set(state, json.dumps({**known, "leader_epoch": known["leader_epoch"] + 7}).encode())
+        session.stop()
+        session.close()
+        report = verified(spark, cluster)
+    assert report.verdict is Verdict.INCONSISTENT
+    assert {(str(each.kind), each.key) for each in report.differences} == {
+        ("acl", '["Topic","LITERAL","unheard","User:x","*","Read","Allow"]'),
+        ("broker-config", "1"),
+        ("partition", "with-a-dash-2"),
+    }
+    (partition,) = (each for each in report.differences if each.kind is EntityKind.PARTITION)
+    assert [each.name for each in partition.attributes] == ["leaderEpoch"]
+    assert {"zookeeper", "broker 0", "broker 1"} == {*partition.present_in, *partition.absent_in}
+    assert report.timings_seconds["settle brokers"] > upgrade._STANDS_SECONDS
+
+
+def test_a_broker_that_does_not_answer_is_unknown(spark) -> None:
+    with cluster_of("2.8.2") as cluster:
+        cluster.signal("broker-1", signal.SIGSTOP)
+        try:
+            report = verified(spark, cluster)
+        finally:
+            cluster.signal("broker-1", signal.SIGCONT)
+    assert report.verdict is Verdict.INCONCLUSIVE
+    assert "broker 1 at" in report.reason
+    assert not report.differences
