@@ -23,11 +23,12 @@ from confluent_kafka.admin import (
 )
 from kazoo.client import KazooClient
 from tests.journey.travel import TravellingProcesses
-from tests.support.kafka_processes import KAFKA_VERSION, ZOOKEEPER, kafka_libraries, kafka_processes, wait_for
+from tests.support.kafka_processes import CHROOT, KAFKA_VERSION, ZOOKEEPER, kafka_libraries, kafka_processes, wait_for
 
 from kraftbridge.models.entities import EntityKind
 from kraftbridge.models.report import (
     CompareServed,
+    DifferenceState,
     Profile,
     Verdict,
     VerificationReport,
@@ -58,6 +59,22 @@ def acl(kind: ResourceType, name: str, pattern: ResourcePatternType) -> AclBindi
 
 
 @contextmanager
+def session_of(cluster: TravellingProcesses) -> Iterator[KazooClient]:
+    session = KazooClient(cluster.zookeeper_hosts + CHROOT)
+    session.start()
+    try:
+        yield session
+    finally:
+        session.stop()
+        session.close()
+
+
+def write(session: KazooClient, path: str, content: object) -> None:
+    session.ensure_path(path)
+    session.set(path, json.dumps(content).encode())
+
+
+@contextmanager
 def cluster_of(release: str) -> Iterator[TravellingProcesses]:
     """Run two brokers of a release with topics, configs and ACLs."""
     with kafka_processes(BROKERS, (), TravellingProcesses) as processes:
@@ -72,7 +89,10 @@ def cluster_of(release: str) -> Iterator[TravellingProcesses]:
         set_config(admin, ResourceType.TOPIC, "plain", "cleanup.policy", "compact, delete")
         set_config(admin, ResourceType.TOPIC, "plain", "min.cleanable.dirty.ratio", "0.50")
         set_config(admin, ResourceType.BROKER, "0", RATE, "10485760")
-        set_config(admin, ResourceType.BROKER, "", "log.retention.ms", "86400000")
+        with session_of(processes) as session:
+            write(session, "/config/brokers/<default>", {"version": 1, "config": {"log.retention.ms": "86400000"}})
+            told = json.dumps({"version": 2, "entity_path": "brokers/<default>"}).encode()
+            session.create("/config/changes/config_change_", told, sequence=True)
         done(
             admin.create_acls(
                 [
@@ -90,7 +110,7 @@ def verified(spark, cluster: TravellingProcesses) -> VerificationReport:
     request = VerificationRequest(
         run_id="test",
         profile=Profile.UPGRADE,
-        zookeeper=ZooKeeperAccess(connect=cluster.zookeeper_hosts),
+        zookeeper=ZooKeeperAccess(connect=cluster.zookeeper_hosts + CHROOT),
         bootstrap_servers=cluster.bootstrap_servers,
         compare_served=CompareServed.IF_ALLOWED,
     )
@@ -134,35 +154,24 @@ def change(admin: AdminClient, ends: threading.Event) -> None:
 def test_what_brokers_have_missed_is_named(spark) -> None:
     """Written into ZooKeeper without the notification of which a broker learns it: what a lost notification leaves."""
     with cluster_of("2.8.2") as cluster:
-        session = KazooClient(cluster.zookeeper_hosts)
-        session.start()
-        planted = {
-            "/kafka-acl/Topic/unheard": {
-                "version": 1,
-                "acls": [{"principal": "User:x", "permissionType": "Allow", "operation": "Read", "host": "*"}],
-            },
-            "/config/brokers/1": {"version": 1, "config": {RATE: "5"}},
-        }
-        for path, content in planted.items():
-            data = json.dumps(content).encode()
-            if session.exists(path):
-                session.set(path, data)
-            else:
-                session.create(path, data, makepath=True)
+        entry = {"principal": "User:x", "permissionType": "Allow", "operation": "Read", "host": "*"}
         state = "/brokers/topics/with-a-dash/partitions/2/state"
-        known = json.loads(session.get(state)[0])
-        session.set(state, json.dumps({**known, "leader_epoch": known["leader_epoch"] + 7}).encode())
-        session.stop()
-        session.close()
+        with session_of(cluster) as session:
+            write(session, "/kafka-acl/Topic/unheard", {"version": 1, "acls": [entry]})
+            write(session, "/config/brokers/1", {"version": 1, "config": {RATE: "5"}})
+            session.delete("/kafka-acl/TransactionalId/*")
+            known = json.loads(session.get(state)[0])
+            write(session, state, {**known, "leader_epoch": known["leader_epoch"] + 7})
         report = verified(spark, cluster)
     assert report.verdict is Verdict.INCONSISTENT
-    assert {(str(each.kind), each.key) for each in report.differences} == {
-        ("acl", '["Topic","LITERAL","unheard","User:x","*","Read","Allow"]'),
-        ("broker-config", "1"),
-        ("partition", "with-a-dash-2"),
+    assert {(str(each.kind), each.key, each.state) for each in report.differences} == {
+        ("acl", '["Topic","LITERAL","unheard","User:x","*","Read","Allow"]', DifferenceState.MISSING),
+        ("acl", '["TransactionalId","LITERAL","*","User:änn","*","Read","Allow"]', DifferenceState.EXTRA),
+        ("broker-config", "1", DifferenceState.MISSING),
+        ("partition", "with-a-dash-2", DifferenceState.CHANGED),
     }
     (partition,) = (each for each in report.differences if each.kind is EntityKind.PARTITION)
-    assert [each.name for each in partition.attributes] == ["leaderEpoch"]
+    assert {each.name for each in partition.attributes} == {"leaderEpoch"}
     assert {"zookeeper", "broker 0", "broker 1"} == {*partition.present_in, *partition.absent_in}
     assert report.timings_seconds["settle brokers"] > upgrade._STANDS_SECONDS
 

@@ -111,10 +111,11 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
     if _reads_zookeeper(facts):
         secret_path = f"{_MOUNTS}/zookeeper" if spec.zookeeper.secret_name else None
         zookeeper = ZooKeeperAccess(connect=spec.zookeeper.connect, secret_path=secret_path)
-    if facts.profile is Profile.ZOOKEEPER:
+    if facts.profile in {Profile.ZOOKEEPER, Profile.UPGRADE}:
         voters = []
     client = f"{_MOUNTS}/client"
-    own_login = spec.controllers.listener.has_files and not facts.listener_certificate
+    has_controllers = _has_controllers(facts)
+    own_login = has_controllers and spec.controllers.listener.has_files and not facts.listener_certificate
     encoder = _password_encoder(spec, facts)
     is_watch = facts.profile is Profile.COPY
     return VerificationRequest(
@@ -125,8 +126,8 @@ def request(spec: MigrationSpec, facts: RunFacts) -> VerificationRequest:
         profile=facts.profile,
         zookeeper=zookeeper,
         voters=voters,
-        token_path=f"{_MOUNTS}/log-reader/token",
-        ca_path=f"{_MOUNTS}/log-reader/ca.crt",
+        token_path=f"{_MOUNTS}/log-reader/token" if has_controllers else None,
+        ca_path=f"{_MOUNTS}/log-reader/ca.crt" if has_controllers else None,
         bootstrap_servers=spec.brokers.bootstrap_servers,
         client_config_path=f"{client}/client.properties" if spec.brokers.client_config_secret else None,
         controller_config_path=f"{client}/controller.properties" if own_login else None,
@@ -151,6 +152,11 @@ def _reads_zookeeper(facts: RunFacts) -> bool:
     return facts.profile is not Profile.REPLICAS
 
 
+def _has_controllers(facts: RunFacts) -> bool:
+    """Return whether there are controllers while the run goes on, and so the Secrets with which they are asked."""
+    return facts.profile is not Profile.UPGRADE
+
+
 def _password_encoder(spec: MigrationSpec, facts: RunFacts) -> SecretKey | None:
     # The tree that a watch keeps holds no cipher text, so its passwords are compared by their length.
     if facts.profile is Profile.COPY:
@@ -164,7 +170,7 @@ def _compare_served(spec: MigrationSpec, facts: RunFacts) -> CompareServed:
     A rollback restarts all of them: with ``IfAllowed`` it does not wait for what they serve.
     """
     wanted = spec.verification.compare_served
-    if facts.kept is not None or facts.profile is not Profile.DUAL_WRITE:
+    if facts.kept is not None or facts.profile not in {Profile.DUAL_WRITE, Profile.UPGRADE}:
         return CompareServed.NEVER
     if wanted is CompareServed.IF_ALLOWED and facts.gate in {Phase.ROLLING_BACK, Phase.ROLLED_BACK}:
         return CompareServed.NEVER
@@ -398,7 +404,9 @@ def _owner(facts: RunFacts) -> dict[str, Any]:
 
 def _volumes(spec: MigrationSpec, facts: RunFacts, *, alone: bool) -> dict[str, str]:
     """Return Secret by mount name."""
-    secrets = {"log-reader": names.log_reader_secret(facts.controllers)}
+    secrets = {}
+    if _has_controllers(facts):
+        secrets["log-reader"] = names.log_reader_secret(facts.controllers)
     if not alone:
         secrets[_SPARK_MOUNT] = names.spark_secret(facts.migration, facts.migration_uid)
     if facts.profile is Profile.COPY:

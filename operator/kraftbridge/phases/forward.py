@@ -328,6 +328,7 @@ def _ensure_protocol_lifted(draft: Draft) -> Wait | None:
         or rolls.roll_brokers(draft, BrokerMode.LIFTED)
         or _closed(draft, "", gates.cluster_blockers)
         or topic_ids.wait(draft, "before the controllers are created")
+        or _ensure_served(draft, BrokerMode.LIFTED)
     )
 
 
@@ -340,14 +341,25 @@ def _roll_to_bridge(draft: Draft) -> Wait | None:
         _record_before_upgrade(draft)
         or rolls.roll_brokers(draft, BrokerMode.UPGRADED)
         or _closed(draft, "", gates.cluster_blockers)
+        or _ensure_served(draft, BrokerMode.UPGRADED)
     )
 
 
+def _ensure_served(draft: Draft, mode: BrokerMode) -> Wait | None:
+    """Return None once every broker is known to serve what ZooKeeper holds in the mode that it was brought to."""
+    return rests.ensure_verdict(draft, Profile.UPGRADE, Phase.PROVISIONING_QUORUM, str(mode))
+
+
 def _record_before_upgrade(draft: Draft) -> Wait | None:
-    """Return None once what the brokers run, and what they would start from, is recorded."""
+    """Return None once every broker serves what ZooKeeper holds, and what they run and would start from is recorded."""
     if draft.status.templates:
         return None
-    return _ensure_channel_reaches(draft) or rolls.record_images(draft) or templates.record_templates(draft)
+    return (
+        _ensure_channel_reaches(draft)
+        or verifying.ensure_verdict(draft, Profile.UPGRADE, Phase.UPGRADING_BROKERS)
+        or rolls.record_images(draft)
+        or templates.record_templates(draft)
+    )
 
 
 # ----------------------------------------------------------------------------------------------- ProvisioningQuorum

@@ -205,6 +205,11 @@ def advice(step: StepContext, record: VerificationStatus) -> str:
             "repair them, or let a controller failover overwrite ZooKeeper's side (archived first) "
             "with spec.verification.healing=Auto"
         )
+    if record.profile is Profile.UPGRADE:
+        return (
+            "restart the brokers that it names: a broker that has missed a change reads ZooKeeper when it starts. "
+            "With spec.verification.compareServed=Never no broker is compared"
+        )
     return "repair them"
 
 

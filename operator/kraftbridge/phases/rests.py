@@ -54,11 +54,11 @@ def blockers(step: StepContext) -> gates.Blockers:
     return [blocker for gate in gates_at(step.status) for blocker in gate(step)]
 
 
-def ensure_verdict(draft: Draft, profile: Profile, gate: Phase) -> Wait | None:
+def ensure_verdict(draft: Draft, profile: Profile, gate: Phase, purpose: str = verifying.ENTRY) -> Wait | None:
     """Return None when a verdict opens a gate: a fresh one on the way, the last one at a rest."""
     if is_here(draft):
-        return verifying.keep_verified(draft, profile, gate, holds=not blockers(draft))
-    return verifying.ensure_verdict(draft, profile, gate)
+        return verifying.keep_verified(draft, profile, gate, purpose, holds=not blockers(draft))
+    return verifying.ensure_verdict(draft, profile, gate, purpose)
 
 
 def judge_rest(draft: Draft, waiting: Wait) -> Wait:

@@ -120,7 +120,7 @@ def ensure_verdict(
             return _inconclusive(message, tries)
 
 
-def keep_verified(draft: Draft, profile: Profile, gate: Phase, *, holds: bool) -> Wait | None:
+def keep_verified(draft: Draft, profile: Profile, gate: Phase, purpose: str = ENTRY, *, holds: bool) -> Wait | None:
     """Return None at a rest while the last verdict is consistent; verify again beside it when that is due.
 
     A rest goes on while a run repeats its verdict: nothing says yet that it is not true any more.
@@ -131,15 +131,15 @@ def keep_verified(draft: Draft, profile: Profile, gate: Phase, *, holds: bool) -
     holds
         Whether the gates of the rest hold. What is broken is not verified.
     """
-    runs = _runs(draft, profile, gate, ENTRY)
+    runs = _runs(draft, profile, gate, purpose)
     standing = _standing(runs)
     if standing is None or _overtaken(draft, standing):
-        return ensure_verdict(draft, profile, gate)
+        return ensure_verdict(draft, profile, gate, purpose)
     newest = runs[-1]
     if newest is standing:
         waiting = keeping.ensure_kept_after(draft, standing)
         if holds and (due := _due_at_rest(draft, standing)):
-            _launch(draft, profile, gate, ENTRY, due, beside=standing)
+            _launch(draft, profile, gate, purpose, due, beside=standing)
         # The copy of an earlier run is kept meanwhile.
         return waiting if standing is runs[0] else None
     failed = sum(run.finished_at is not None for run in runs[runs.index(standing) + 1 :])
@@ -148,7 +148,7 @@ def keep_verified(draft: Draft, profile: Profile, gate: Phase, *, holds: bool) -
     else:
         pause = RETRY_AFTER if failed < MAX_INCONCLUSIVE else RETRY_AT_REST_AFTER
         if holds and _ended_before(draft, newest, pause):
-            _launch(draft, profile, gate, ENTRY, "the last one ended without a verdict", beside=standing)
+            _launch(draft, profile, gate, purpose, "the last one ended without a verdict", beside=standing)
         words = (
             f"the verdict of {standing.run_id} could not be repeated: {newest.run_id} ended without one "
             f"({newest.reason}); tried {failed} time(s), again after {pause.seconds} s"

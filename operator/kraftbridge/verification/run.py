@@ -68,11 +68,12 @@ def difference(
     """Return what differs between an entity's copies, by attribute, without sensitive values."""
     present = [place for place, copy in copies.items() if copy.count]
     absent = [place for place, copy in copies.items() if not copy.count]
+    reference = LOG if LOG in copies else ZOOKEEPER
     if any(copy.count > 1 for copy in copies.values()):
         state = DifferenceState.DUPLICATE
     elif not absent:
         state = DifferenceState.CHANGED
-    elif LOG in absent:
+    elif reference in absent:
         state = DifferenceState.EXTRA
     else:
         state = DifferenceState.MISSING

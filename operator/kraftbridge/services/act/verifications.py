@@ -67,6 +67,8 @@ def _facts(facts: Facts, settings: Settings, step: Step, record: VerificationSta
     spec = step.spec
     namespace = step.identity.namespace
     controllers = step.migration.controllers
+    # A migration that upgrades its brokers has no controllers yet, and no Secret of their listener.
+    has_listener = record.profile is not Profile.UPGRADE
     account = spec.verification.service_account or settings.verifier_service_account
     return builder.RunFacts(
         namespace=namespace,
@@ -83,7 +85,9 @@ def _facts(facts: Facts, settings: Settings, step: Step, record: VerificationSta
         image=spec.verification.image or settings.verifier_image,
         service_account=account,
         pod_defaults=facts.pod_defaults(namespace, spec, account),
-        listener_certificate=shows_listener_certificate(step.kubernetes, namespace, controllers, spec),
+        listener_certificate=(
+            has_listener and shows_listener_certificate(step.kubernetes, namespace, controllers, spec)
+        ),
     )
 
 
