@@ -109,6 +109,7 @@ REHEARSAL = f"{IDENTITY.name}-{IDENTITY.uid[:8]}-rehearsal-1"
 REHEARSED = "digest"
 """Fingerprint of what a rehearsal judges."""
 GATE_RUN: dict[Phase, tuple[Profile, Phase]] = {
+    Phase.UPGRADING_BROKERS: (Profile.UPGRADE, Phase.PROVISIONING_QUORUM),
     Phase.PROVISIONING_QUORUM: (Profile.ZOOKEEPER, Phase.TAKING_OVER),
     Phase.TAKING_OVER: (Profile.COPY, Phase.DUAL_WRITE),
     Phase.DUAL_WRITE: (Profile.DUAL_WRITE, Phase.ROLLING_BROKERS),

@@ -328,7 +328,7 @@ def _ensure_protocol_lifted(draft: Draft) -> Wait | None:
         or rolls.roll_brokers(draft, BrokerMode.LIFTED)
         or _closed(draft, "", gates.cluster_blockers)
         or topic_ids.wait(draft, "before the controllers are created")
-        or _ensure_served(draft, BrokerMode.LIFTED)
+        or _ensure_served(draft)
     )
 
 
@@ -341,13 +341,17 @@ def _roll_to_bridge(draft: Draft) -> Wait | None:
         _record_before_upgrade(draft)
         or rolls.roll_brokers(draft, BrokerMode.UPGRADED)
         or _closed(draft, "", gates.cluster_blockers)
-        or _ensure_served(draft, BrokerMode.UPGRADED)
+        or _ensure_served(draft, _BEFORE_LIFT if upgrading.lifts_alone(draft.status) else verifying.ENTRY)
     )
 
 
-def _ensure_served(draft: Draft, mode: BrokerMode) -> Wait | None:
-    """Return None once every broker is known to serve what ZooKeeper holds in the mode that it was brought to."""
-    return rests.ensure_verdict(draft, Profile.UPGRADE, Phase.PROVISIONING_QUORUM, str(mode))
+_BEFORE_LIFT = "before-lift"
+"""Purpose of the verification between two rolling restarts; the one after both opens the gate."""
+
+
+def _ensure_served(draft: Draft, purpose: str = verifying.ENTRY) -> Wait | None:
+    """Return None once it is known that every broker serves what ZooKeeper holds, after a rolling restart."""
+    return rests.ensure_verdict(draft, Profile.UPGRADE, Phase.PROVISIONING_QUORUM, purpose)
 
 
 def _record_before_upgrade(draft: Draft) -> Wait | None:

@@ -48,7 +48,8 @@ def test_the_request_names_this_run_and_asks_only_for_what_the_profile_reads(pro
     )
     assert request.migration_uid == IDENTITY.uid
     assert (request.zookeeper is not None) == (profile is not Profile.REPLICAS)
-    assert [v.id for v in request.voters] == ([] if profile is Profile.ZOOKEEPER else [3000, 3001, 3002])
+    no_logs = profile in {Profile.ZOOKEEPER, Profile.UPGRADE}
+    assert [v.id for v in request.voters] == ([] if no_logs else [3000, 3001, 3002])
     assert request.config_map is not None
     assert (request.config_map.namespace, request.config_map.name) == ("kafka", built["metadata"]["name"])
     assert request.config_map.name == names.verification_config_map(RUN_ID)
@@ -76,6 +77,19 @@ def test_paths_are_given_exactly_where_a_secret_is_mounted() -> None:
     assert bare.password_encoder_secret_path is None
     assert bare.zookeeper is not None
     assert bare.zookeeper.secret_path is None
+
+
+@pytest.mark.parametrize("runner", Runner)
+def test_a_run_before_there_are_controllers_mounts_none_of_their_secrets(runner: Runner) -> None:
+    document = spec_document()
+    document["controllers"]["listener"]["secretName"] = "listener"
+    spec = MigrationSpec.model_validate(document)
+    facts = replace(FACTS, profile=Profile.UPGRADE)
+    built = json.dumps(verification.application(spec, facts, runner))
+    assert names.log_reader_secret(FACTS.controllers) not in built
+    request = verification.request(spec, facts)
+    assert (request.token_path, request.ca_path, request.controller_config_path) == (None, None, None)
+    assert names.log_reader_secret(FACTS.controllers) in json.dumps(verification.application(spec, FACTS, runner))
 
 
 @pytest.mark.parametrize("runner", Runner)
@@ -116,7 +130,7 @@ def test_names_fit_into_labels(length: int) -> None:
 
 
 @pytest.mark.parametrize("profile", list(Profile))
-def test_brokers_are_asked_where_the_user_wants_it_and_brokers_and_log_are_both_there(profile: Profile) -> None:
+def test_brokers_are_asked_where_the_user_wants_it_and_what_they_must_serve_is_read(profile: Profile) -> None:
     document = spec_document()
     facts = replace(FACTS, profile=profile)
     for wanted in (None, *CompareServed):
@@ -124,7 +138,8 @@ def test_brokers_are_asked_where_the_user_wants_it_and_brokers_and_log_are_both_
         document["verification"] = {**document.get("verification", {}), **chosen}
         request = verification.request(MigrationSpec.model_validate(document), facts)
         expected = wanted or CompareServed.IF_ALLOWED
-        assert request.compare_served is (expected if profile is Profile.DUAL_WRITE else CompareServed.NEVER)
+        asks = profile in {Profile.DUAL_WRITE, Profile.UPGRADE}
+        assert request.compare_served is (expected if asks else CompareServed.NEVER)
         assert request.bootstrap_servers
 
 

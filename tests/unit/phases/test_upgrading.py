@@ -22,8 +22,10 @@ from tests.support.observations import (
     broker_set,
     cluster,
     dry_start_of,
+    launched_runs,
     open_gate,
     partly_rolled,
+    record,
     rolling,
     setting,
     survey,
@@ -46,6 +48,7 @@ from kraftbridge.models.dry_start import (
 )
 from kraftbridge.models.observation import StatefulSetState, TopicRedundancy, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase, Target
+from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import ConfigStyle, PropertiesSource, RollbackSpec, UpgradeSpec
 from kraftbridge.models.status import BrokerUpgradeStatus, FindingStatus, NodeStatus
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Stated
@@ -376,6 +379,44 @@ def test_the_phase_rests_at_its_target_and_leads_on_to_the_quorum() -> None:
     on = open_gate(Phase.UPGRADING_BROKERS).decide()
     assert on.status.phase is Phase.PROVISIONING_QUORUM
     assert on.status.controllers is not None
+
+
+def test_no_broker_restarts_before_what_each_serves_was_compared_with_zookeeper() -> None:
+    """Nothing else tells what brokers had forgotten before from what they forget on the way."""
+    entering = open_gate(Phase.UPGRADING_BROKERS).with_status(templates=(), verifications=())
+    entering = entering.observing(stateful_sets=(broker_set(),), dry_start=copies())
+    launched = entering.decide()
+    assert launched_runs(launched) == [(Profile.UPGRADE, Phase.UPGRADING_BROKERS)]
+    assert not [action for action in launched.actions if isinstance(action, ConfigureBrokers | RestartPod)]
+    before = record(Profile.UPGRADE, Phase.UPGRADING_BROKERS)
+    goes_on = entering.with_status(verifications=(before,)).decide()
+    assert goes_on.status.templates
+    assert not launched_runs(goes_on)
+
+
+def test_what_brokers_serve_after_the_upgrade_opens_the_gate() -> None:
+    case = open_gate(Phase.UPGRADING_BROKERS)
+    before = record(Profile.UPGRADE, Phase.UPGRADING_BROKERS)
+    launched = case.with_status(verifications=(before,)).decide()
+    assert launched.status.phase is Phase.UPGRADING_BROKERS
+    assert launched_runs(launched) == [(Profile.UPGRADE, Phase.PROVISIONING_QUORUM)]
+    missed = record(Profile.UPGRADE, Phase.PROVISIONING_QUORUM, verdict=Verdict.INCONSISTENT, differing=2)
+    held = case.with_status(verifications=(before, missed)).decide()
+    assert held.status.phase is Phase.UPGRADING_BROKERS
+    assert "restart the brokers that it names" in held.status.message
+
+
+def test_between_two_rolling_restarts_another_verification_is_asked_for_than_after_both() -> None:
+    case = open_gate(Phase.UPGRADING_BROKERS)
+    upgrade = BrokerUpgradeStatus(needed=True, protocol="2.4")
+    lifting = case.with_status(broker_upgrade=upgrade)
+    asked = lifting.decide()
+    assert [(run.gate, run.purpose) for run in asked.status.verifications[-1:]] == [
+        (Phase.PROVISIONING_QUORUM, "before-lift")
+    ]
+    between = record(Profile.UPGRADE, Phase.PROVISIONING_QUORUM, "before-lift")
+    waits = lifting.with_status(verifications=(between,)).decide()
+    assert "giveUpFormerImage" in waits.status.message
 
 
 def test_a_rest_whose_cluster_is_not_whole_is_not_ready() -> None:
