@@ -6,7 +6,7 @@ It is idempotent: it changes nothing that exists.
 import argparse
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -234,8 +234,21 @@ def commit_transaction() -> None:
     producer.commit_transaction(60)
 
 
-def seed(*, single_replica: bool, any_cluster: bool = False) -> dict[str, int]:
-    """Fill the cluster and return what there is in it now."""
+def what_the_release_lacks(create: Callable[[], None], name: str) -> list[str]:
+    """Create something; return its name if the brokers' release has no request for it."""
+    try:
+        create()
+    except IncompatibleBrokerVersion:
+        return [name]
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._UNSUPPORTED_FEATURE:
+            raise
+        return [name]
+    return []
+
+
+def seed(*, single_replica: bool, any_cluster: bool = False) -> dict[str, object]:
+    """Fill the cluster and return what there is in it now, and what its release lacks."""
     wait_until_formed()
     admin, wire = confluent_admin(), WireAdmin()
     create_topics(admin, topics(single_replica=single_replica))
@@ -243,14 +256,18 @@ def seed(*, single_replica: bool, any_cluster: bool = False) -> dict[str, int]:
         wire.set_broker_configs("", KEEP_EVERYTHING)
     else:
         set_configs(admin, wire)
-    create_users(admin)
-    set_quotas(wire)
+    lacking = what_the_release_lacks(lambda: create_users(admin), "SCRAM users")  # KIP-554, Kafka 2.7
+    lacking += what_the_release_lacks(lambda: set_quotas(wire), "quotas")  # KIP-546, Kafka 2.6
     if not any_cluster:
         create_acls(wire)
         reassign(wire)
     commit_transaction()
     found = admin.list_topics(timeout=20).topics
-    return {"topics": len(found), "partitions": sum(len(topic.partitions) for topic in found.values())}
+    return {
+        "topics": len(found),
+        "partitions": sum(len(topic.partitions) for topic in found.values()),
+        "lacking": lacking,
+    }
 
 
 def _first_per_user(credentials: Iterable[tuple]) -> list[tuple]:

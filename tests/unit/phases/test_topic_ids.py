@@ -19,6 +19,7 @@ from tests.support.observations import (
     cluster,
     open_gate,
     partly_rolled,
+    record,
     rolling,
     setting,
     survey,
@@ -29,6 +30,7 @@ from kraftbridge.models.conditions import ConditionType, Reason, condition
 from kraftbridge.models.decision import ConfigureBrokers, RestartPod
 from kraftbridge.models.observation import ControllerZnode, StatefulSetState, TopicIds, TopicRedundancy, Unobserved
 from kraftbridge.models.phase import BrokerMode, Part, Phase, Target
+from kraftbridge.models.report import Profile
 from kraftbridge.models.spec import AcceptedFinding, PreflightSpec, RollbackSpec
 from kraftbridge.models.status import BrokerUpgradeStatus, NodeStatus, WaitKind
 from kraftbridge.models.survey import LogDir, SettingSource
@@ -69,10 +71,16 @@ def on_bridge(
     )
     told = {i: (*RUNNING, setting("inter.broker.protocol.version", FORMER, SettingSource.DEFAULT)) for i in BROKER_IDS}
     known = processes(item) if shown else {}
-    record = LIFTED if lifted else BrokerUpgradeStatus(needed=True, protocol=FORMER)
+    upgrade = LIFTED if lifted else BrokerUpgradeStatus(needed=True, protocol=FORMER)
     return (
         open_gate(Phase.UPGRADING_BROKERS, target)
-        .with_status(broker_upgrade=record, nodes=tuple(node(i, known.get(i, "")) for i in BROKER_IDS))
+        .with_status(
+            broker_upgrade=upgrade,
+            nodes=tuple(node(i, known.get(i, "")) for i in BROKER_IDS),
+            verifications=tuple(
+                record(Profile.UPGRADE, Phase.PROVISIONING_QUORUM, purpose) for purpose in ("before-lift", "entry")
+            ),
+        )
         .observing(stateful_sets=(item,), survey=survey(brokers=told))
         .asking(rollback=WORD)
     )
