@@ -7,7 +7,10 @@ the migration. Topics are identified by id and name.
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import unquote
+from uuid import UUID
 
 from kafka.admin import (
     ACLFilter,
@@ -17,8 +20,23 @@ from kafka.admin import (
     ResourcePatternFilter,
     ResourceType,
 )
+from kafka.errors import IncompatibleBrokerVersion
 
 from kafka_clients.cluster import BROKER_RESOURCE, TOPIC_RESOURCE, WireAdmin, confluent_admin
+
+
+def topic_id(topic: dict[str, Any]) -> str | None:
+    """Return a topic's id; None with a protocol before 2.8, which has none."""
+    known = str(topic.get("topic_id"))
+    return None if known in {"None", str(UUID(int=0))} else known
+
+
+def none_before(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return an answer; nothing from a release without that request, to which nobody could add any either."""
+    try:
+        return ask()
+    except IncompatibleBrokerVersion:
+        return {}
 
 
 def inventory(wire: WireAdmin, *, acls_too: bool = True) -> dict:
@@ -42,7 +60,7 @@ def inventory(wire: WireAdmin, *, acls_too: bool = True) -> dict:
         "brokers": brokers,
         "topics": {
             name: {
-                "id": str(topic.get("topic_id")),
+                "id": topic_id(topic),
                 "configs": configs[name],
                 "partitions": {
                     str(partition["partition_index"]): sorted(partition["replica_nodes"])
@@ -52,13 +70,13 @@ def inventory(wire: WireAdmin, *, acls_too: bool = True) -> dict:
             for name, topic in topics.items()
         },
         "broker_configs": {name or "<default>": values for name, values in broker_configs.items()},
-        "quotas": wire.quotas(),
+        "quotas": none_before(wire.quotas),
         "scram": {
             # Kafka 2.8 answers with users' names as ZooKeeper spells them.
             unquote(user): sorted(
                 f"{info['mechanism'].name}/{info['iterations']}" for info in found["credential_infos"]
             )
-            for user, found in wire.describe_user_scram_credentials().items()
+            for user, found in none_before(wire.describe_user_scram_credentials).items()
         },
         "acls": sorted(
             " ".join(
