@@ -204,8 +204,9 @@ def test_the_quorum_outlives_resource_and_chart(kube: Kube, demo_exit_code: int)
     assert demo_exit_code == 0
     before = _controllers(kube)
     assert len(before) == 3
+    OperatorInstall(kube, NAMESPACE).uninstall(as_a_user=True)
+    # Nobody is there any more to remove a finalizer.
     kube.kubectl("delete", "kafkamigrations.kraftbridge.dev", "demo", "-n", NAMESPACE, "--timeout=60s")
-    OperatorInstall(kube, NAMESPACE).uninstall()
     assert kube.get("crd", "kafkamigrations.kraftbridge.dev") is not None
     owned = [
         o

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from e2e.harness.bare import OF_THE_LOAD, inventory_differences
 from e2e.harness.foreign import ForeignCluster, Style
-from e2e.harness.kube import REPOSITORY, Kube
+from e2e.harness.kube import REPOSITORY, CommandFailedError, Kube
 from e2e.harness.load import Load, client_impact
 from e2e.harness.migration import Migration, View, controller_sets, controller_volumes, controllers_name, manifest
 from e2e.harness.operator_install import OperatorInstall
@@ -59,6 +59,22 @@ def dual_write(cluster: ForeignCluster) -> DualWrite:
     assert channel["provenAt"]
     assert forward.condition("RollbackPossible")["status"] == "True"
     return DualWrite(migration, load, template, inventory)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("dual_write")
+@pytest.mark.timeout(1800)
+def test_helm_does_not_remove_the_operator_of_a_migration_that_moves(cluster: ForeignCluster) -> None:
+    kube = cluster.kube
+    operator = OperatorInstall(kube, NAMESPACE)
+    before = {pod["metadata"]["uid"] for pod in operator.pods()}
+    with pytest.raises(CommandFailedError):
+        operator.uninstall(as_a_user=True)
+    assert {pod["metadata"]["uid"] for pod in operator.pods()} == before
+    assert _status(kube)["phase"] == "DualWrite"
+    # The refusal leaves a release behind that Helm can upgrade.
+    operator.install()
+    _until(kube, lambda status: _condition(status, "Ready")["status"] == "True")
 
 
 @pytest.mark.long

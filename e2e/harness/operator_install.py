@@ -107,13 +107,23 @@ class OperatorInstall:
         plain = ["--plain-http"] if self.chart.startswith(("oci://127.0.0.1:", "oci://localhost:")) else []
         return [self.chart, "--version", version, *plain]
 
-    def uninstall(self) -> None:
-        """Remove the chart; its CRD stays, as it would for a user."""
+    def uninstall(self, *, as_a_user: bool = False) -> None:
+        """Remove the chart; its CRD stays.
+
+        Parameters
+        ----------
+        as_a_user
+            With the hook that lets migrations at rest go and refuses while one moves. A clean-up does without.
+
+        Raises
+        ------
+        CommandFailedError
+            The hook refuses.
+        """
         if not self.ours or not self.kube.is_ours(self.namespace):
             return
-        self.kube.helm(
-            "uninstall", RELEASE, "--namespace", self.namespace, "--ignore-not-found", "--wait", "--no-hooks"
-        )
+        hooks = [] if as_a_user else ["--no-hooks"]
+        self.kube.helm("uninstall", RELEASE, "--namespace", self.namespace, "--ignore-not-found", "--wait", *hooks)
         self.kube.kubectl("delete", "namespace", self.namespace, "--ignore-not-found")
 
     def kill(self) -> list[str]:
