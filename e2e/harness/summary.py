@@ -127,10 +127,18 @@ def _rehearsed(view: View) -> list[str]:
         return []
     if record.get("verdict") != "Works":
         return [f"the rehearsal says {record.get('verdict')}: {record.get('reason')}"]
-    first = next((h for h in view.status.get("history") or [] if h["phase"] == "ProvisioningQuorum"), None)
-    if first is None or _seconds(record["finishedAt"], first["enteredAt"]) < 0:
-        return ["the rehearsal ended after the controllers were provisioned"]
+    entered = {visit["phase"]: visit["enteredAt"] for visit in reversed(view.status.get("history") or [])}
+    # Without topic ids Kafka copies nothing, so it is rehearsed once the brokers have given them.
+    before = "TakingOver" if _lifted_alone(view, entered) else "ProvisioningQuorum"
+    if before not in entered or _seconds(record["finishedAt"], entered[before]) < 0:
+        return [f"the rehearsal ended after {before} was entered"]
     return [] if takeover(view).forecast_s is not None else ["the rehearsal forecast nothing"]
+
+
+def _lifted_alone(view: View, entered: dict[str, str]) -> bool:
+    """Return whether the brokers' protocol was lifted on ZooKeeper, before there were controllers."""
+    lifted_at = (view.status.get("brokerUpgrade") or {}).get("liftedAt")
+    return bool(lifted_at) and _seconds(lifted_at, entered["ProvisioningQuorum"]) > 0
 
 
 def broken_promises(view: View, impact: ClientImpact, serving: dict[str, str], differences: list[str]) -> list[str]:
