@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -137,6 +139,28 @@ def test_scram_users_are_served_to_whom_may_describe_the_cluster(authorized: Aut
         served_broker(access, str(joe), 20.0) as asked,
     ):
         list(asked.scram_credentials())
+
+
+def test_acls_are_served_to_whom_may_describe_the_cluster(authorized: Authorized, tmp_path) -> None:
+    access = BrokerAccess(id=0, host="127.0.0.1", port=authorized.port)
+    everything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    ann = tmp_path / "ann.properties"
+    ann.write_text("".join(f"{name}={value}\n" for name, value in USER.items()))
+    with served_broker(access, str(ann), 20.0) as asked:
+        served = asked.acls()
+    assert served is not None
+    bindings = authorized.admin.describe_acls(everything).result(60)
+    names = {json.loads(entity.key)[2] for entity in served}
+    assert (len(served), names) == (len(bindings), {binding.name for binding in bindings})
+    joe = tmp_path / "joe.properties"
+    joe.write_text(ann.read_text().replace('"ann"', '"joe"').replace('"a"', '"j"'))
+    with (
+        pytest.raises(NotAllowedError, match=r"broker 0 at .* does not let the client's principal see"),
+        served_broker(access, str(joe), 20.0) as asked,
+    ):
+        asked.acls()
 
 
 def test_a_value_that_the_broker_hides_is_named_without_a_value(authorized: Authorized) -> None:
