@@ -24,6 +24,7 @@ from kraftbridge.models.catalogue import Code, Severity
 from kraftbridge.models.entities import EntityKind, KindCounts
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import (
+    CompareServed,
     Difference,
     Fence,
     Finding,
@@ -320,12 +321,7 @@ def _compare_logs(run: Run) -> None:
             _compare_voters(run, logs)
     if run.inputs.brokers:
         compare_with_log(run, logs)
-    else:
-        _note_brokers_unknown(run)
-
-
-def _note_brokers_unknown(run: Run) -> None:
-    if run.inputs.brokers_unknown is not None:
+    elif run.inputs.brokers_unknown is not None:
         run.outcome.add_finding(Finding.of(Code.SERVED_NOT_COMPARED, "brokers", reason=run.inputs.brokers_unknown))
 
 
@@ -335,10 +331,8 @@ def _check_brokers_on_zookeeper(run: Run) -> None:
     rows = _count_tree(run, tree)
     run.few = rows < _FEW_ROWS
     set_shuffle_size(run.session, rows)
-    if run.inputs.brokers:
+    if run.request.compare_served is not CompareServed.NEVER:
         compare_with_tree(run, tree)
-    else:
-        _note_brokers_unknown(run)
 
 
 def _compare_voters(run: Run, logs: DataFrame) -> None:

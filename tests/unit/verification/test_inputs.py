@@ -1,13 +1,16 @@
-"""Where the data of a live cluster is, as its quorum says."""
+"""Where the data of a live cluster is, as its quorum and its brokers say."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from tests.unit.metadata.record_writer import batch, record, write_log
 
-from kraftbridge.models.report import Profile, VerificationRequest, VoterAccess
+from kraftbridge.models.report import CompareServed, Profile, VerificationRequest, VoterAccess, ZooKeeperAccess
 from kraftbridge.verification import inputs
 from kraftbridge.verification.quorum import QuorumUnavailableError, QuorumView
+from kraftbridge.verification.sources.brokers import BrokerUnavailableError
 
 VOTERS = [
     VoterAccess(id=i, log_url=f"https://kraft-{i}:9443", host=f"kraft-{i}", port=9093) for i in (3000, 3001, 3002)
@@ -63,3 +66,23 @@ def test_a_copy_that_is_far_behind_the_longest_is_a_problem(tmp_path, ends, behi
     found = inputs.offline_inputs(Profile.REPLICAS, None, voters, None)
     assert [int(problem.split()[1].removeprefix("c")) for problem in found.problems] == behind
     assert found.replicas_offset == min(ends.values()) - 1
+
+
+@pytest.mark.parametrize("wanted", [CompareServed.IF_ALLOWED, CompareServed.ALWAYS])
+def test_brokers_that_nobody_names_are_unknown_where_nothing_else_is_compared(wanted: CompareServed) -> None:
+    """Profile `upgrade` has no second store: without brokers nothing proves anything."""
+    request = VerificationRequest(
+        run_id="r",
+        profile=Profile.UPGRADE,
+        zookeeper=ZooKeeperAccess(connect="zk:2181"),
+        bootstrap_servers="127.0.0.1:1",
+        compare_served=wanted,
+    )
+    with pytest.raises(BrokerUnavailableError, match="no bootstrap server names the brokers"):
+        inputs.live_inputs(request)
+    assert inputs.live_inputs(request.model_copy(update={"compare_served": CompareServed.NEVER})).brokers == ()
+
+
+def test_copies_cannot_stand_in_for_brokers(tmp_path: Path) -> None:
+    with pytest.raises(inputs.BadInputError, match="asks the brokers of a running cluster"):
+        inputs.offline_inputs(Profile.UPGRADE, inputs.Dump(tmp_path, ""), [], None)
