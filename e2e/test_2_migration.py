@@ -46,7 +46,8 @@ def _demo(*options: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def demo_exit_code() -> Iterator[int]:
+def demo_exit_code(kube: Kube) -> Iterator[int]:
+    del kube  # before the demo: it removes what an earlier run left
     strikes = [part for fault, column in sorted(IN_MAKE_TEST) for part in ("--strike", f"{fault}@{column}")]
     try:
         yield _demo("--pods", json.dumps(PODS), "--within", str(WITHIN_S), "--keep", *strikes)
