@@ -1,6 +1,7 @@
 """Changes of the controllers in dual-write, a start in KRaft mode that is undone, then a rollback, under load, with brokers that are configured by a properties file."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -68,11 +69,14 @@ def test_helm_does_not_remove_the_operator_of_a_migration_that_moves(cluster: Fo
     kube = cluster.kube
     operator = OperatorInstall(kube, NAMESPACE)
     before = {pod["metadata"]["uid"] for pod in operator.pods()}
-    with pytest.raises(CommandFailedError):
+    with pytest.raises(CommandFailedError, match="phase DualWrite is not at rest") as refused:
         operator.uninstall(as_a_user=True)
     assert {pod["metadata"]["uid"] for pod in operator.pods()} == before
     assert _status(kube)["phase"] == "DualWrite"
-    # The refusal leaves a release behind that Helm can upgrade.
+    # Helm upgrades the release only after what the refusal names.
+    (command,) = re.findall(r"only after: helm (rollback .+)", str(refused.value))
+    kube.helm(*command.split())
+    assert {pod["metadata"]["uid"] for pod in operator.pods()} == before
     operator.install()
     _until(kube, lambda status: _condition(status, "Ready")["status"] == "True")
 

@@ -19,6 +19,8 @@ def main(arguments: list[str] | None = None) -> int:
     leaving.add_argument("--deployment", required=True, help="name of the operator's Deployment")
     leaving.add_argument("--pods", required=True, help="label selector of the operator's pods")
     leaving.add_argument("--watched", default="", help="namespaces that the operator serves, by comma; empty: all")
+    leaving.add_argument("--release", default="", help="name of the operator's Helm release")
+    leaving.add_argument("--revision", default="", help="revision of that release")
     leaving.add_argument("--wait-seconds", type=float, default=120.0, help="how long the operator may take to end")
     given = parser.parse_args(arguments)
     return let_go(given) if given.command == "let-go" else run()
@@ -35,10 +37,18 @@ def let_go(given: argparse.Namespace) -> int:
     try:
         names = let_migrations_go(KubernetesStore.connect(), place, watched, given.wait_seconds)
     except MigrationError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{error}\n{_after_refusal(given)}")
         return 1
     sys.stdout.write("".join(f"KafkaMigration {name} no longer needs the operator\n" for name in names))
     return 0
+
+
+def _after_refusal(given: argparse.Namespace) -> str:
+    """Return how the release can be upgraded again, which Helm refuses after a hook of its uninstallation failed."""
+    if not given.release:
+        return ""
+    command = f"helm rollback {given.release} {given.revision} --namespace {given.namespace}"
+    return f"Helm calls the release uninstalling, and upgrades it again only after: {command}\n"
 
 
 def run() -> int:

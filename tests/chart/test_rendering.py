@@ -181,6 +181,8 @@ def test_the_hook_of_an_uninstallation_runs_what_the_operators_image_has(render:
         command_line.main([container["args"][0], "--help"])
     given = dict(argument.removeprefix("--").split("=", 1) for argument in container["args"][1:])
     assert given["watched"] == "kafka-a,kafka-b"
+    assert (given["release"], given["revision"]) == ("kb", "1")
+    assert objects[HOOK]["metadata"]["annotations"]["helm.sh/hook-output-log-policy"] == "hook-failed"
     assert f"{given['namespace']}/{given['deployment']}" == DEPLOYMENT[1]
     wanted = dict(pair.split("=") for pair in given["pods"].split(","))
     labels = objects[DEPLOYMENT]["spec"]["template"]["metadata"]["labels"]
