@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +153,8 @@ class FakeKubernetes:
         """Variables that were written back as somebody else's, and that no apply has set since."""
         """Environment variables that were there before anything was applied: somebody else's."""
         self._applied: dict[tuple[tuple[str, str | None, str], str], Object] = {}
+        self._revisions: dict[str, tuple[Object, str]] = {}
+        """Of each StatefulSet: its template, and the revision of that."""
 
     # -------------------------------------------------------------------------------------------- port
 
@@ -421,7 +422,11 @@ class FakeKubernetes:
 
     def _settle_stateful_set(self, namespace: str | None, name: str, obj: Object) -> None:
         spec, template = obj["spec"], obj["spec"]["template"]
-        revision = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:8]
+        former = self._revisions.get(name)
+        if former is None or former[0] != template:
+            digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()
+            self._revisions[name] = former = (copied(template), digest[:8])
+        revision = former[1]
         obj["status"] = {"updateRevision": revision, "observedGeneration": obj["metadata"]["generation"]}
         start = spec.get("ordinals", {}).get("start", 0)
         for ordinal in range(start, start + spec.get("replicas", 1)):
@@ -607,8 +612,12 @@ def _env(template: Object, container: str) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------------------------- Kafka
 
-_setting_of = cache(setting_of)
-"""Of the few variables of the fakes' brokers; asked a hundred thousand times in a walk."""
+
+def _mode_of(environment: Sequence[Object]) -> str:
+    settings = {setting_of(e["name"], "KAFKA_"): e.get("value", "") for e in environment}
+    if settings.get("process.roles") == "broker":
+        return "kraft"
+    return "migration" if settings.get(FLAG) == "true" else "zookeeper"
 
 
 def _znode(broker: int) -> BrokerZnode:
@@ -639,21 +648,18 @@ class FakeKafka:
     """Of how many leaders the epoch was renewed at most."""
     _flags: dict[str, bool] = field(default_factory=dict)
     """By UID of a controller's pod: what it read when it started."""
+    _modes: dict[str, tuple[list[Object], str]] = field(default_factory=dict)
+    """By UID of a broker's pod: its environment, and the mode that this gives."""
 
     def broker_modes(self) -> dict[int, str]:
         """Return how each broker's process is configured, read from its pod's environment as its image would."""
         modes = {}
         for pod in self.kubernetes.pods(self.namespace, "app=kafka"):
-            container = pod["spec"]["containers"][0]
-            settings = {_setting_of(e["name"], "KAFKA_"): e.get("value", "") for e in container.get("env", [])}
-            mode = (
-                "kraft"
-                if settings.get("process.roles") == "broker"
-                else "migration"
-                if settings.get(FLAG) == "true"
-                else "zookeeper"
-            )
-            modes[int(pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])] = mode
+            environment = pod["spec"]["containers"][0].get("env", [])
+            former = self._modes.get(pod["metadata"]["uid"])
+            if former is None or former[0] != environment:
+                self._modes[pod["metadata"]["uid"]] = former = (copied(environment), _mode_of(environment))
+            modes[int(pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])] = former[1]
         return modes
 
     def controller_flags(self) -> dict[int, bool]:
