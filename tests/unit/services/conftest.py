@@ -81,7 +81,7 @@ class Operator:
 
     def status(self) -> MigrationStatus:
         """Return the status that the API server has."""
-        return newer.read_status(self.migration().get("status") or {}).status
+        return newer.known_status(self.migration().get("status") or {})
 
     def migration(self) -> dict[str, Any]:
         """Return the stored resource."""
