@@ -45,7 +45,7 @@ class Overlaid:
 
 def without_overlay(stateful_set: Mapping[str, Any], overlaid: Overlaid) -> Object:
     """Return a StatefulSet as a rollback would restore it: its owner's present template, without the overlay."""
-    own = copy.deepcopy(dict(stateful_set))
+    own = {**stateful_set, "spec": copy.deepcopy(stateful_set["spec"])}
     annotations = section(own, "spec", "template", "metadata", "annotations")
     if isinstance(annotations, dict):
         annotations.pop(ANNOTATION_CONFIGURATION, None)

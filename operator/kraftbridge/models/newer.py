@@ -65,12 +65,30 @@ def read_status(document: Mapping[str, Any]) -> ReadStatus:
     ValidationError
         A known field has a value that this release does not know.
     """
-    known, foreign = _conditions(document)
-    own = {**document, _CONDITIONS: known} if _CONDITIONS in document else document
-    status, _ = _validated(MigrationStatus, own)
+    status, own, foreign = _understood(document)
     unknown = [f"status.{path}" for path in _unknown(own, as_stored(status))]
     unknown += [f"status.{_CONDITIONS}[{item.get('type', '')}]" for item in foreign]
     return ReadStatus(status, tuple(unknown), document)
+
+
+def known_status(document: Mapping[str, Any]) -> MigrationStatus:
+    """Return a status for a reader who does not ask what this release does not know of it.
+
+    Raises
+    ------
+    ValidationError
+        As `read_status`.
+    """
+    status, _, _ = _understood(document)
+    return status
+
+
+def _understood(document: Mapping[str, Any]) -> tuple[MigrationStatus, Mapping[str, Any], list[Json]]:
+    """Return a status, what it was read from, and the conditions that this release does not know."""
+    known, foreign = _conditions(document)
+    own = {**document, _CONDITIONS: known} if _CONDITIONS in document else document
+    status, _ = _validated(MigrationStatus, own)
+    return status, own, foreign
 
 
 def as_stored(status: MigrationStatus) -> Json:

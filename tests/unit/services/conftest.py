@@ -34,6 +34,9 @@ from kraftbridge.services.act import actuator, verifications
 from kraftbridge.services.observe import observer
 
 POLICY = "kraftbridge-policy"
+SETTINGS = Settings(
+    operator_image="operator:test", verifier_image="verifier:test", admission_policy=POLICY, dry_start=True
+)
 
 
 @dataclass
@@ -78,7 +81,7 @@ class Operator:
 
     def status(self) -> MigrationStatus:
         """Return the status that the API server has."""
-        return newer.read_status(self.migration().get("status") or {}).status
+        return newer.known_status(self.migration().get("status") or {})
 
     def migration(self) -> dict[str, Any]:
         """Return the stored resource."""
@@ -102,12 +105,9 @@ class Operator:
 
 
 def _reconciler(kubernetes: FakeKubernetes, kafka: FakeKafka, *, real_dry_starts: bool = False) -> reconcile.Reconciler:
-    settings = Settings(
-        operator_image="operator:test", verifier_image="verifier:test", admission_policy=POLICY, dry_start=True
-    )
     return reconcile.Reconciler(
         kubernetes,
-        settings,
+        SETTINGS.model_copy(),
         lambda *_: fake_clients(kafka),
         None if real_dry_starts else FaithfulDryStarts(kafka),
     )

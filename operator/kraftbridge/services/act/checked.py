@@ -303,7 +303,7 @@ class CheckedKubernetes(ReadThrough):
 def _intent(migration: Object) -> tuple[object, ...]:
     """Return what the status records; nothing if another release wrote one that this release does not know."""
     try:
-        return intent(newer.read_status(section(migration, "status")).status)
+        return intent(newer.known_status(section(migration, "status")))
     except ValidationError:
         return ()
 
