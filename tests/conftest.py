@@ -16,7 +16,6 @@ def pytest_collection_finish() -> None:
     """Let the collector pass over what was imported and collected: its full passes take a sixth of a simulated run."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
