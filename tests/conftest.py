@@ -3,19 +3,11 @@
 How fast a machine is must not decide whether a test passes.
 """
 
-import gc
-
 import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
-
-
-def pytest_collection_finish() -> None:
-    """Let the collector pass over what was imported and collected: its full passes take a sixth of a simulated run."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

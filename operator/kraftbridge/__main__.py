@@ -47,8 +47,10 @@ def _after_refusal(given: argparse.Namespace) -> str:
     """Return how the release can be upgraded again, which Helm refuses after a hook of its uninstallation failed."""
     if not given.release:
         return ""
-    command = f"helm rollback {given.release} {given.revision} --namespace {given.namespace}"
-    return f"Helm calls the release uninstalling, and upgrades it again only after: {command}\n"
+    from kraftbridge.outside.shell import command  # noqa: PLC0415 - as in `run`
+
+    rollback = command("helm rollback {release} {revision} --namespace {namespace}", **vars(given))
+    return f"Helm calls the release uninstalling, and upgrades it again only after: {rollback}\n"
 
 
 def run() -> int:
