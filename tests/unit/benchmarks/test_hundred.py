@@ -14,7 +14,8 @@ SMALL = Size(brokers=5, partitions=50, partitions_of_a_topic=7)
 
 
 def test_every_goal_is_judged_and_nothing_stays_unobserved() -> None:
-    goals = measure(SMALL, tries=1, seconds=0.1, only="")
+    # In a shorter time the first step, which asks for everything, is more than the rates allow where steps take no time.
+    goals = measure(SMALL, tries=1, seconds=2.0, only="")
     assert len(goals) == 2 * 2 * len(SCENES) + 2 * 2 + 1
     lacking = [goal for goal in goals if "did not tell" in goal.what and goal.measured != "0"]
     assert lacking == []
