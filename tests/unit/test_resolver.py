@@ -9,6 +9,18 @@ import pytest
 from kraftbridge.kafka import client
 
 
+def test_unit_tests_ask_no_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the network says of a name must not decide whether a test passes, or how long it takes."""
+    asked: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("_socket.getaddrinfo", lambda *name: asked.append(name) or [])
+        with pytest.raises(socket.gaierror, match="Name or service not known"):
+            client.resolve("kafka-0.kafka.kafka.svc", 1, 5.0)
+    assert asked == []
+    assert client.resolve("127.0.0.1", 1, 5.0) == ("127.0.0.1",)
+    assert client.resolve("localhost", 1, 5.0)
+
+
 def test_addresses_come_in_order_without_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
     def getaddrinfo(*_: object, **__: object) -> list[tuple[object, ...]]:
         return [(2, 1, 6, "", (address, 1)) for address in ("10.0.0.2", "10.0.0.1", "10.0.0.2")]
