@@ -6,9 +6,12 @@ import json
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -142,13 +145,13 @@ def test_so_it_is_with_each_release(spark, release: str) -> None:
 def check_that_all_is_served(spark, cluster: TravellingProcesses) -> None:
     """Compare while topics come, change and go."""
     ends = threading.Event()
-    changing = threading.Thread(target=change, args=(cluster.admin_client(), ends))
-    changing.start()
-    try:
-        report = verified(spark, cluster)
-    finally:
-        ends.set()
-        changing.join()
+    with ThreadPoolExecutor(1) as pool:
+        changing = pool.submit(change, cluster.admin_client(), ends)
+        try:
+            report = verified(spark, cluster)
+        finally:
+            ends.set()
+        assert changing.result() > 1, "nothing changed meanwhile: this tested nothing"
     assert report.verdict is Verdict.CONSISTENT, report.reason
     assert not report.findings
     served = {kind: counts.served for kind, counts in report.counts.items() if counts.served}
@@ -158,15 +161,37 @@ def check_that_all_is_served(spark, cluster: TravellingProcesses) -> None:
     assert served[EntityKind.TOPIC_CONFIG] >= 1
 
 
-def change(admin: AdminClient, ends: threading.Event) -> None:
-    """Create, configure and delete topics until the end."""
+def change(admin: AdminClient, ends: threading.Event) -> int:
+    """Create, configure and delete topics until the end; return how many.
+
+    Now and then an old broker leaves a request unanswered for a minute: the next topic takes its turn.
+    """
     number = 0
+    changed = 0
     while not ends.is_set():
         number += 1
         name = f"passing-{number}"
-        done(admin.create_topics([NewTopic(name, 2, 2)]))
-        set_config(admin, ResourceType.TOPIC, name, "retention.ms", str(number))
-        done(admin.delete_topics([name]))
+        try:
+            done(admin.create_topics([NewTopic(name, 2, 2)]))
+            wait_for(f"a broker that knows {name}", partial(is_known, admin, name, number))
+            done(admin.delete_topics([name]))
+        except KafkaException as error:
+            if error.args[0].name() != "_TIMED_OUT":
+                raise
+            continue
+        changed += 1
+    return changed
+
+
+def is_known(admin: AdminClient, topic: str, retention_ms: int) -> bool:
+    """Configure a topic; return whether the broker that was asked knows it, which may take a moment."""
+    try:
+        set_config(admin, ResourceType.TOPIC, topic, "retention.ms", str(retention_ms))
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        return False
+    return True
 
 
 def test_a_broker_that_does_not_answer_is_unknown(spark, cluster: TravellingProcesses) -> None:
