@@ -25,9 +25,9 @@ EXPORTER_IMAGE = "localhost/kraftbridge-operator:dev"
 EXPORTER_JAR = "/opt/kraftbridge/jmx_prometheus_javaagent.jar"
 TIMEOUT_S = 1800
 
-# Canaries of the procedure and of the operator, the quota and the SCRAM user that prove_serving sets, and internal topics' creation.
 TOPIC_ID = "id"
 """Key of a topic's id in an inventory."""
+# Canaries of the procedure and of the operator, the quota and the SCRAM user that prove_serving sets, and internal topics' creation.
 OF_THE_PROOFS = ("app-02/configs/retention.ms", "user=proof-", "/scram/proof-", "kraftbridge")
 OF_THE_LOAD = (
     "/topics/load-churn-",

@@ -98,7 +98,7 @@ def differences(spelled: Spelled, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
     own = [(EntityKind.BROKER_CONFIG, name or "<default>") for name in BROKER]
     outcome = Outcome()
     settling = served._Settling(spelled.inputs, LogReplay(spelled.files), None, Secrets(b"salt"))
-    served._look_until_settled(settling, [(identity, 0) for identity in (*topics, *own)], outcome, 60.0)
+    served.look_until_settled(settling, [(identity, 0) for identity in (*topics, *own)], outcome, 60.0)
     assert (outcome.unresolved, outcome.problems) == ([], [])
     return {each.key: [attribute.name for attribute in each.attributes] for each in outcome.differences.values()}
 

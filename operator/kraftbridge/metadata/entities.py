@@ -347,11 +347,12 @@ def _numbers(values: Sequence[int]) -> str:
     return str(list(values)).replace(" ", "") if values else "[]"
 
 
-def served_partition_value(replicas: Sequence[int], leader: int, leader_epoch: int, isr: Sequence[int]) -> str:
-    """Return the attributes of a partition that brokers serve."""
-    return canonical_json(
-        {"replicas": list(replicas), "leader": leader, "leaderEpoch": leader_epoch, "isr": sorted(isr)}
-    )
+def served_partition_value(
+    replicas: Sequence[int], leader: int | None, leader_epoch: int | None, isr: Sequence[int] | None
+) -> str:
+    """Return the attributes of a partition that brokers serve; None for those of a state that is missing."""
+    held = None if isr is None else sorted(isr)
+    return canonical_json({"replicas": list(replicas), "leader": leader, "leaderEpoch": leader_epoch, "isr": held})
 
 
 def as_served(entity: Entity) -> Entity | None:
@@ -366,8 +367,8 @@ def as_served(entity: Entity) -> Entity | None:
             held = entity.attributes
             if held["replicas"] is None:
                 return None
-            served = {name: held[name] for name in ("replicas", "leader", "leaderEpoch", "isr")}
-            return entity._replace(value=canonical_json(served))
+            served = served_partition_value(held["replicas"], held["leader"], held["leaderEpoch"], held["isr"])
+            return entity._replace(value=served)
         case _:
             return None
 

@@ -153,7 +153,7 @@ def test_brokers_are_given_their_time_from_when_zookeeper_mirrors_a_record(run, 
     zookeeper = cast("ZooKeeperReader", Mirror(mirrored))
     replay = LogReplay(LocalLogFiles(tmp_path))
     settling = served_recheck._Settling(run.inputs, replay, zookeeper, Secrets(b"salt"))
-    served_recheck._look_until_settled(settling, [(CONFIG, 1)], run.outcome, run.request.fence_seconds)
+    served_recheck.look_until_settled(settling, [(CONFIG, 1)], run.outcome, run.request.fence_seconds)
     assert bool(run.outcome.differences) is (mirrored == 2)
     assert bool(run.outcome.unresolved) is (mirrored < 2)
 

@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from heapq import nlargest
 from operator import attrgetter
-from typing import Final
+from typing import Final, Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
@@ -47,7 +47,14 @@ from kraftbridge.metadata.zookeeper.znodes import MIGRATION_PATH
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.config_values import ConfigType, canonical_values
 from kraftbridge.models.entities import ENTITY_KINDS, EntityKind, KindCounts, Served
-from kraftbridge.models.report import BrokerAccess, CompareServed, Finding, VerificationRequest, ZooKeeperAccess
+from kraftbridge.models.report import (
+    BrokerAccess,
+    CompareServed,
+    Difference,
+    Finding,
+    VerificationRequest,
+    ZooKeeperAccess,
+)
 from kraftbridge.models.secrecy import is_password
 from kraftbridge.verification.compare.mirror import Identity, logged, topic_of
 from kraftbridge.verification.compare.places import Flagged, compare, copy_of
@@ -254,7 +261,9 @@ def _own_differences(
     """Return the effective broker configs that differ from a place. There are few, so this needs no Spark job."""
     broker_configs = (F.col("kind") == str(EntityKind.BROKER_CONFIG)) & F.col("value").isNotNull()
     in_place = broker_configs & (F.col("leg") == str(Leg.MIRROR)) & (F.col("place") == place)
-    held = {row["key"]: _spelled(types, plain(row["value"])) for row in references.where(in_place).collect()}
+    held = {
+        row["key"]: _spelled(types, without_passwords(row["value"])) for row in references.where(in_place).collect()
+    }
     own = broker_configs & (F.col("leg") == str(Leg.OWN))
     answered = {(row["place"], row["key"]): row["value"] for row in served.where(own).collect()}
     return [
@@ -265,7 +274,7 @@ def _own_differences(
     ]
 
 
-def plain(value: str | None) -> str | None:
+def without_passwords(value: str | None) -> str | None:
     """Return a broker's configs without passwords, which brokers do not return; None if nothing remains."""
     configs = json.loads(value or "{}")
     plain = {name: text for name, text in configs.items() if not is_password(name)}
@@ -376,7 +385,7 @@ class _Settling:
         log = value_of(held)
         offset = held.offset if held else self.replay.image.removed.get(identity, -1)
         if identity[0] is EntityKind.BROKER_CONFIG:
-            log = plain(log)
+            log = without_passwords(log)
         if identity[0] in _CONFIGS:
             log = as_shown(answer.types, log, served)
         since = time.monotonic()
@@ -452,6 +461,18 @@ class _Settling:
         now = time.monotonic()
         return [entry for entry in pending if self._is_different(entry, now)]
 
+    @property
+    def patience_seconds(self) -> float:
+        """How long to look at least."""
+        return 2 * _STILL_SECONDS
+
+    def difference(self, entry: Open) -> Difference:
+        """Return what differs between the log and a broker's answer."""
+        identity, broker_id = entry
+        sight = self.sights[entry]
+        copies = {LOG: copy_of(sight.log), broker_place(broker_id): copy_of(sight.served)}
+        return difference(*identity, copies, log_offset=sight.log_offset)
+
     def _is_different(self, entry: Open, now: float) -> bool:
         (kind, _), broker_id = entry
         sight = self.sights.get(entry)
@@ -497,21 +518,39 @@ def _settled(asking: Asking) -> Outcome:
         access = inputs.zookeeper
         zookeeper = stack.enter_context(ZooKeeperReader(access)) if isinstance(access, ZooKeeperAccess) else None
         settling = _Settling(inputs, replay, zookeeper, secrets)
-        _look_until_settled(settling, asking.pending, outcome, asking.request.fence_seconds)
+        look_until_settled(settling, asking.pending, outcome, asking.request.fence_seconds)
     return outcome
 
 
-def _look_until_settled(settling: _Settling, pending: list[Open], outcome: Outcome, fence_seconds: float) -> None:
+class Settling(Protocol):
+    """Looks again at entities whose answers differ."""
+
+    failures: dict[int, str]
+    """Why a broker did not answer the last time, by id."""
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long it looks at least: a difference is proven by then."""
+
+    def look(self, pending: Sequence[Open]) -> list[Open]:
+        """Ask again, and return the entities that are still open."""
+
+    def differing(self, pending: Sequence[Open]) -> list[Open]:
+        """Return those of the open entities that are proven to differ."""
+
+    def difference(self, entry: Open) -> Difference:
+        """Return what differs."""
+
+
+def look_until_settled(settling: Settling, pending: list[Open], outcome: Outcome, fence_seconds: float) -> None:
+    """Look until every entity is equal or different, or the time is up; add what is known to the outcome."""
     began = time.monotonic()
     while True:
         pending = settling.look(pending)
         for entry in settling.differing(pending):
             pending.remove(entry)
-            identity, broker_id = entry
-            sight = settling.sights[entry]
-            copies = {LOG: copy_of(sight.log), broker_place(broker_id): copy_of(sight.served)}
-            outcome.add_difference(difference(*identity, copies, log_offset=sight.log_offset))
-        if not pending or time.monotonic() - began > max(fence_seconds, 2 * _STILL_SECONDS):
+            outcome.add_difference(settling.difference(entry))
+        if not pending or time.monotonic() - began > max(fence_seconds, settling.patience_seconds):
             break
         time.sleep(_PAUSE_SECONDS)
     outcome.problems += settling.failures.values()

@@ -29,10 +29,18 @@ from kraftbridge.metadata.zookeeper.soundness import DELETIONS_PATH
 from kraftbridge.metadata.zookeeper.tree import TreeReading
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.entities import EntityKind
-from kraftbridge.models.report import BrokerAccess, CompareServed, Finding, ZooKeeperAccess
+from kraftbridge.models.report import BrokerAccess, CompareServed, Difference, Finding, ZooKeeperAccess
 from kraftbridge.verification.compare.mirror import Identity, topic_of
 from kraftbridge.verification.compare.places import copy_of
-from kraftbridge.verification.compare.served import Asking, Open, Reference, as_shown, compare_served, plain
+from kraftbridge.verification.compare.served import (
+    Asking,
+    Open,
+    Reference,
+    as_shown,
+    compare_served,
+    look_until_settled,
+    without_passwords,
+)
 from kraftbridge.verification.run import Outcome, Run, difference
 from kraftbridge.verification.sources.brokers import (
     BrokerUnavailableError,
@@ -45,7 +53,6 @@ from kraftbridge.verification.sources.rows import ZOOKEEPER, Leg, broker_place
 _STANDS_SECONDS: Final = 75.0
 """How long tree and answer must differ without a change of either. See the module's first lines."""
 _REQUEST_SECONDS: Final = 10.0
-_PAUSE_SECONDS: Final = 1.0
 _NO_TOPIC_ID: Final = canonical_json({"topicId": None})
 _CONFIGS: Final = frozenset({EntityKind.TOPIC_CONFIG, EntityKind.BROKER_CONFIG})
 
@@ -98,26 +105,8 @@ def _settled(asking: Asking) -> Outcome:
     with ZooKeeperReader(access) as reader:
         # Brokers serve no passwords, so their form does not matter.
         settling = _Settling(inputs.brokers, inputs.client_config_path, reader, Secrets(asking.salt))
-        _look_until_settled(settling, asking.pending, outcome, asking.request.fence_seconds)
+        look_until_settled(settling, asking.pending, outcome, asking.request.fence_seconds)
     return outcome
-
-
-def _look_until_settled(settling: _Settling, pending: list[Open], outcome: Outcome, fence_seconds: float) -> None:
-    limit_seconds = max(fence_seconds, 2 * _STANDS_SECONDS)
-    began = time.monotonic()
-    while True:
-        pending = settling.look(pending)
-        for entry in settling.differing(pending):
-            pending.remove(entry)
-            identity, broker_id = entry
-            sight = settling.sights[entry]
-            copies = {ZOOKEEPER: copy_of(sight.held), broker_place(broker_id): copy_of(sight.served)}
-            outcome.add_difference(difference(*identity, copies))
-        if not pending or time.monotonic() - began > limit_seconds:
-            break
-        time.sleep(_PAUSE_SECONDS)
-    outcome.problems += settling.failures.values()
-    outcome.unresolved += sorted(f"{kind} {key} at broker {broker}" for (kind, key), broker in pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +141,17 @@ class _Settling:
         """Return the entities that differ for long enough."""
         now = time.monotonic()
         return [entry for entry in pending if entry in self.sights and now - self.sights[entry].since > _STANDS_SECONDS]
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long to look at least."""
+        return 2 * _STANDS_SECONDS
+
+    def difference(self, entry: Open) -> Difference:
+        """Return what differs between the tree and a broker's answer."""
+        identity, broker_id = entry
+        sight = self.sights[entry]
+        return difference(*identity, {ZOOKEEPER: copy_of(sight.held), broker_place(broker_id): copy_of(sight.served)})
 
     def _held(self, wanted: set[Identity]) -> dict[Identity, str | None]:
         """Return the value of each entity in the tree; those of topics that are being deleted are left out.
@@ -221,7 +221,7 @@ def _comparable(asked: ServedBroker, identity: Identity, held: str | None, serve
     """Return the tree's value as far as this broker tells it."""
     kind, _ = identity
     if kind is EntityKind.BROKER_CONFIG:
-        held = plain(held)
+        held = without_passwords(held)
     if kind in _CONFIGS:
         return as_shown(asked.types, held, served)
     if kind is EntityKind.TOPIC and served == _NO_TOPIC_ID and held is not None and not asked.tells_topic_ids:
