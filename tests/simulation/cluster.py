@@ -733,8 +733,8 @@ class Cluster:
                 self.dry_starts.launch(run, present)
             case FenceRun(_, run_id):
                 self.dry_starts.fence(run_id)
-            case ReleaseRun(_, run_id):
-                self.dry_starts.release(run_id)
+            case ReleaseRun(_, run_id, pods):
+                self.dry_starts.release(run_id, pods)
             case CollectRun() if run is not None:
                 self.dry_starts.collect(run)
             case RemoveRun(_, run_id, keep_report):

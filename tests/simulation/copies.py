@@ -9,6 +9,7 @@ from random import Random
 
 from tests.simulation.kafka import Timeline
 
+from kraftbridge.builders.dry_start_pods import DEADLINE_SECONDS
 from kraftbridge.copies.dry_start import copies_in
 from kraftbridge.models.dry_start import (
     CopyOutcome,
@@ -19,6 +20,7 @@ from kraftbridge.models.dry_start import (
     FenceProof,
     RunPod,
 )
+from kraftbridge.models.runs import DRY_START_PARALLEL
 from kraftbridge.models.status import DryStartRunStatus
 
 TRIALS = (DryStartStage.FIRST_TRIALS, DryStartStage.LAST_TRIALS)
@@ -57,7 +59,7 @@ class DryStarts:
         self.random = random
         self._time = time
         self.hangs = 0.0
-        """How likely a copy never ends."""
+        """How likely a copy does not end by itself."""
         self.runs: dict[str, DryStart] = {}
         self.broken: str = ""
         """Promise that an act has broken."""
@@ -77,24 +79,29 @@ class DryStarts:
             known.fenced = True
             self._later(lambda: setattr(known, "probed", True))
 
-    def release(self, run_id: str) -> None:
-        """Let the copies start."""
+    def release(self, run_id: str, pods: tuple[str, ...]) -> None:
+        """Let these copies start."""
         known = self.runs.get(run_id)
         if known is None:
             return
         if not known.probed:
             self.broken = "a copy of a broker's pod was let go before the probe had proven its fence"
-        for name in sorted(known.gated):
+        for name in sorted(known.gated & set(pods)):
             known.gated.discard(name)
             known.running.add(name)
             if self.random.random() >= self.hangs:
                 self._later(partial(self._end, known, name))
+            else:
+                self._time.after(DEADLINE_SECONDS, partial(self._end, known, name))
+        if len(known.running) > DRY_START_PARALLEL:
+            self.broken = f"{len(known.running)} copies of brokers' pods ran at once, and {DRY_START_PARALLEL} may"
 
     def collect(self, run: DryStartRunStatus) -> None:
         """Record what the copies of the stage show, and delete them."""
         known = self.runs.get(run.run_id)
         if known is not None:
             known.collected[run.stage] = known.outcomes(run)
+            known.gated.clear()
             known.running.clear()
             known.ended.clear()
 
@@ -126,13 +133,13 @@ class DryStarts:
         known = self.runs.get(run.run_id)
         if known is None:
             return DryStartRun(run.run_id)
-        wanted = {_name(c) for c in known.outcomes(run)}
+        wanted = [_name(c) for c in known.outcomes(run)]
         names = known.gated | known.running | known.ended
         return DryStartRun(
             run.run_id,
             known.plan,
             made=frozenset(known.made),
-            pods=tuple(RunPod(n, n in known.gated, n in known.ended) for n in sorted(names & wanted)),
+            pods=tuple(RunPod(n, n in known.gated, n in known.ended) for n in wanted if n in names),
             proof=FenceProof("probe", ended=known.probed) if known.fenced else None,
             collected=dict(known.collected),
         )

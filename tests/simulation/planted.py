@@ -8,7 +8,6 @@ from typing import Any
 from unittest import mock
 
 from kraftbridge.models.assignments import Replicas
-from kraftbridge.models.decision import ReleaseRun
 from kraftbridge.models.dry_start import DryStartRun, DryStartStage
 from kraftbridge.models.observation import (
     ControllersWorkload,
@@ -18,7 +17,6 @@ from kraftbridge.models.observation import (
     ZooKeeperState,
 )
 from kraftbridge.models.phase import BrokerMode, ControllerMode
-from kraftbridge.models.runs import RunKind
 from kraftbridge.models.status import (
     DryStartRunStatus,
     FindingStatus,
@@ -119,8 +117,7 @@ def _nobody_asks_the_brokers(*_: Any) -> tuple[FindingStatus, ...]:
 def _no_fence_is_proven(draft: Draft, run: DryStartRunStatus, seen: DryStartRun) -> None:
     """Let the copies of the brokers' pods go before the probe has ended."""
     if DryStartStage.COPIES in seen.made:
-        dry_starting._enter(draft, run, DryStartStage.COPIES)
-        draft.act(ReleaseRun(RunKind.DRY_START, run.run_id))
+        dry_starting._run_copies(draft, dry_starting._enter(draft, run, DryStartStage.COPIES), seen)
     else:
         dry_starting._launch_stage(draft, run)
 

@@ -435,7 +435,7 @@ def test_the_table_of_runs_is_that_of_the_rows() -> None:
         spec = open_gate(Phase.PREFLIGHT).spec
         named = re.fullmatch(r"`spec\.(\w+)\.(\w+)`", limit)
         if named is None:
-            assert limit == f"{row.limit(spec).total_seconds():.0f} seconds for each stage"
+            assert limit == f"{row.limit(spec).total_seconds():.0f} seconds for each pod"
         else:
             document = spec.model_dump(by_alias=True)
             assert document[named[1]][named[2]] == row.limit(spec).total_seconds()

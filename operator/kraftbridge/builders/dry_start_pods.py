@@ -51,7 +51,8 @@ VOLUMES: Final = "/kraftbridge-volumes"
 """Where the container that prepares a copy sees the volumes of the Kafka container."""
 DEADLINE_SECONDS: Final = 120
 """``activeDeadlineSeconds`` of every pod: a copy that waits for somebody ends by itself,
-also when the operator is gone."""
+also when the operator is gone. It counts from ``status.startTime``, when a kubelet takes the pod: not while its gate
+holds it, nor while it finds no node (``PodSpec``, ``PodStatus``)."""
 SCHEDULING_GATE: Final = "kraftbridge.dev/inspected"
 """Keeps the scheduler from placing a pod until the operator has compared the admitted pod with the requested one."""
 JAVA_TOOL_OPTIONS: Final = "JAVA_TOOL_OPTIONS"
@@ -73,7 +74,7 @@ _IN_PLACE_OF_VOLUMES: Final[Mapping[str, Any]] = {"sizeLimit": "2Gi"}
 An image copies plugins and renders files there; records never."""
 _AGENT: Final = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}"
 _JVM: Final = "-Xms16m -Xmx96m -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
-"""A small heap, and the quick compiler alone: a copy lives for a second, and all of them start at once."""
+"""A small heap, and the quick compiler alone: a copy lives for a second, and several start at once."""
 _USERS_OPTIONS: Final = "KRAFTBRIDGE_USERS_JAVA_TOOL_OPTIONS"
 _RESTRICTED: Final[Mapping[str, Any]] = {
     "runAsNonRoot": True,

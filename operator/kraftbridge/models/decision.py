@@ -156,6 +156,8 @@ class ReleaseRun:
 
     kind: RunKind
     run_id: str
+    pods: tuple[str, ...] = ()
+    """Names of those that may begin, of a run whose pods do not begin together."""
 
 
 @dataclass(frozen=True, slots=True)

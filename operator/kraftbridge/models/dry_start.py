@@ -265,7 +265,7 @@ class DryStartRun:
     made: frozenset[DryStartStage] = frozenset()
     """Stages whose pods were all made, or refused, and compared with what was asked for."""
     pods: tuple[RunPod, ...] = ()
-    """Those of the present stage that are there."""
+    """Those of the present stage that are there, in the order of the plan."""
     proof: FenceProof | None = None
     """None until the fence is closed and a pod tries it."""
     collected: Mapping[DryStartStage, tuple[CopyOutcome, ...]] = field(default_factory=dict)

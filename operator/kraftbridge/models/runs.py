@@ -18,8 +18,15 @@ from kraftbridge.models.spec import MigrationSpec
 
 _MIGRATION_CHARACTERS: Final = 30
 """Of the migration's name in the id of a run, which is a label (63 characters)."""
-DRY_START_STAGE_LIMIT: Final = timedelta(seconds=90)
-"""Time limit of a stage of a dry start, and so for each of its pods from the moment when it may start."""
+DRY_START_POD_LIMIT: Final = timedelta(seconds=90)
+"""Time limit for each pod of a dry start from the moment when it is let go, and for making those of a stage."""
+DRY_START_PARALLEL: Final = 4
+"""Most copies of a dry start that run at once; the others wait behind their gates, where they cost nothing.
+
+Each is a JVM with what the brokers' pod template requests. A cluster of 60 brokers has up to 124 copies, for which no
+cluster has room beside its brokers, and ten that start at once keep the API server of a machine with two cores from
+answering for 10 to 20 s. A copy takes some seconds, so more places would save little.
+"""
 
 
 class RunKind(StrEnum):
@@ -117,7 +124,7 @@ RUNS: Final[Mapping[RunKind, RunRow]] = MappingProxyType(
             report_suffix="",
             steps=(*_FENCED, RunStep.RELEASE, RunStep.COLLECT, RunStep.REMOVE),
             workloads=(),  # its pods are bare
-            limit=lambda _: DRY_START_STAGE_LIMIT,
+            limit=lambda _: DRY_START_POD_LIMIT,
             failure="a blocking finding, and another dry start after a minute",
         ),
     }

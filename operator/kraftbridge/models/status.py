@@ -958,9 +958,12 @@ class DryStartRunStatus(StatusModel):
     stage: DryStartStage = DryStartStage.PROBE
     """Stage that the run is in."""
     stage_at: datetime
-    """Time at which the stage began. Its time limit counts from it."""
+    """Time at which the stage began. The time limit for making its pods, and for the probe, counts from it."""
+    released: dict[str, datetime] = {}
+    """Time at which each copy was let go, by its pod's name: of those that run, or ran last.
+    The copy's time limit counts from it."""
     stuck_since: datetime | None = None
-    """Time since which no pod of the stage runs although some have not ended."""
+    """Time since which none of the pods that were let go runs although some have not ended."""
     reached: tuple[str, ...] = ()
     """Addresses that the probe reached although the NetworkPolicy closes them, the first 20."""
 

@@ -1,21 +1,23 @@
 """The steps of a dry start: its copies wait behind their gates until the fence is proven, run, tell, and go. Pure.
 
+A few run at once: when one has ended, the next one begins. Each has its own time, so a slow one holds only its place.
 What is due is read from the status, so another process goes on where one has stopped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from kraftbridge.copies.dry_start import stage_after
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun, ReleaseRun
-from kraftbridge.models.dry_start import DryStartRun, DryStartStage, DryStartState, FenceProof
+from kraftbridge.models.dry_start import DryStartRun, DryStartStage, DryStartState, FenceProof, RunPod
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Part, Phase
-from kraftbridge.models.runs import DRY_START_STAGE_LIMIT as STAGE_LIMIT
-from kraftbridge.models.runs import RUNS, RunKind
+from kraftbridge.models.runs import DRY_START_PARALLEL, RUNS, RunKind
+from kraftbridge.models.runs import DRY_START_POD_LIMIT as POD_LIMIT
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import DryStartRunStatus, DryStartStatus, MigrationStatus, chooses_channel
 from kraftbridge.phases.draft import Draft, StepContext
@@ -23,7 +25,7 @@ from kraftbridge.phases.observed import because
 from kraftbridge.phases.removing import remove_run
 
 STUCK_LIMIT: Final = timedelta(seconds=20)
-"""Time limit for pulling an image and for creating a container."""
+"""Time limit for finding a node, pulling an image and creating a container, where no other copy runs."""
 AGAIN_AFTER: Final = timedelta(seconds=60)
 """How long it stands that there are no copies: the API server may have been silent for a moment."""
 OLD_AFTER: Final = timedelta(hours=1)
@@ -122,8 +124,8 @@ def _prove_fence(draft: Draft, run: DryStartRunStatus, seen: DryStartRun) -> Non
     elif proof.reached and not accepts_unfenced(draft.spec):
         _end(draft, run, reached=proof.reached[:_MAXIMUM_SHOWN])
     else:
-        _enter(draft, run, DryStartStage.COPIES, reached=proof.reached[:_MAXIMUM_SHOWN])
-        draft.act(ReleaseRun(RunKind.DRY_START, run.run_id))
+        proven = _enter(draft, run, DryStartStage.COPIES, reached=proof.reached[:_MAXIMUM_SHOWN])
+        _run_copies(draft, proven, seen)
 
 
 def _follow_probe(draft: Draft, run: DryStartRunStatus, proof: FenceProof) -> None:
@@ -133,7 +135,7 @@ def _follow_probe(draft: Draft, run: DryStartRunStatus, proof: FenceProof) -> No
 
 
 def _unproven(proof: FenceProof) -> str:
-    limit = STAGE_LIMIT.total_seconds()
+    limit = POD_LIMIT.total_seconds()
     trouble = proof.trouble or "it did not end"
     return f"pod {proof.pod}, which proves that copies reach nothing: {trouble} (after {limit:.0f} s at most)"
 
@@ -144,7 +146,7 @@ def accepts_unfenced(spec: MigrationSpec) -> bool:
 
 
 def _run_copies(draft: Draft, run: DryStartRunStatus, seen: DryStartRun) -> None:
-    """Let the copies of a stage run, and collect what they show once all have ended, are stuck, or the time is up."""
+    """Let the copies of a stage run, and collect what they show once all have ended, are stuck, or are out of time."""
     plan = seen.plan
     if run.stage in seen.collected and plan is not None:
         following = stage_after(plan, run.stage, seen.collected, choosing=run.choosing)
@@ -156,15 +158,35 @@ def _run_copies(draft: Draft, run: DryStartRunStatus, seen: DryStartRun) -> None
     if run.stage not in seen.made:
         _launch_stage(draft, run)
         return
-    if draft.now > run.stage_at + 2 * STAGE_LIMIT:
+    run = _record_releases(draft, run, seen.pods)
+    last_release = max(run.released.values(), default=run.stage_at)
+    if draft.now > last_release + 2 * POD_LIMIT:
         _give_up(draft, run, _past_limit(draft, "what the copies showed could not be collected"))
         return
-    open_pods = [pod for pod in seen.pods if not pod.ended]
-    if any(pod.gated for pod in open_pods):
-        draft.act(ReleaseRun(RunKind.DRY_START, run.run_id))
-    stuck = _note_stuck(draft, run, is_stuck=bool(open_pods) and all(pod.trouble for pod in open_pods))
-    if not open_pods or stuck or _is_past_limit(draft, run):
+    begun = [pod for pod in seen.pods if not pod.ended and not waits(pod, run)]
+    stuck = _note_stuck(draft, run, is_stuck=bool(begun) and all(pod.trouble and not pod.gated for pod in begun))
+    gated = tuple(pod.name for pod in begun if pod.gated)
+    # Those that ran before the release was recorded have the time of their stage.
+    if stuck or all(draft.now > run.released.get(pod.name, run.stage_at) + POD_LIMIT for pod in begun):
         draft.act(CollectRun(RunKind.DRY_START, run.run_id))
+    elif gated:
+        draft.act(ReleaseRun(RunKind.DRY_START, run.run_id, gated))
+
+
+def waits(pod: RunPod, run: DryStartRunStatus) -> bool:
+    """Return whether a copy waits behind its gate until another one has ended."""
+    return pod.gated and pod.name not in run.released
+
+
+def _record_releases(draft: Draft, run: DryStartRunStatus, pods: Sequence[RunPod]) -> DryStartRunStatus:
+    """Record that copies begin, as many as there are places: one that is slow, or finds no node, holds only its own."""
+    begun = {pod.name for pod in pods if not pod.ended and not waits(pod, run)}
+    waiting = [pod.name for pod in pods if waits(pod, run)]
+    following = waiting[: max(0, DRY_START_PARALLEL - len(begun))]
+    if not following:
+        return run
+    present = {name: at for name, at in run.released.items() if name in begun}
+    return _replace(draft, run, released={**present, **dict.fromkeys(following, draft.now)})
 
 
 def _launch_stage(draft: Draft, run: DryStartRunStatus) -> None:
@@ -179,29 +201,31 @@ def _note_stuck(draft: Draft, run: DryStartRunStatus, *, is_stuck: bool) -> bool
     """Record since when no pod runs; return whether that is too long."""
     since = (run.stuck_since or draft.now) if is_stuck else None
     if since != run.stuck_since:
-        _replace(draft, run.model_copy(update={"stuck_since": since}))
+        _replace(draft, run, stuck_since=since)
     return since is not None and draft.now - since > STUCK_LIMIT
 
 
 def _is_past_limit(step: StepContext, run: DryStartRunStatus) -> bool:
-    return step.now > run.stage_at + STAGE_LIMIT
+    return step.now > run.stage_at + POD_LIMIT
 
 
 def _past_limit(step: StepContext, problem: str) -> str:
-    return f"{problem} within {STAGE_LIMIT.total_seconds():.0f} s{because(step.failure())}"
+    return f"{problem} within {POD_LIMIT.total_seconds():.0f} s{because(step.failure())}"
 
 
 def _give_up(draft: Draft, run: DryStartRunStatus, problem: str) -> None:
     _end(draft, run, problem=problem[:_MAXIMUM_TEXT])
 
 
-def _enter(draft: Draft, run: DryStartRunStatus, stage: DryStartStage, **changes: object) -> None:
-    _replace(draft, run.model_copy(update={**changes, "stage": stage, "stage_at": draft.now, "stuck_since": None}))
+def _enter(draft: Draft, run: DryStartRunStatus, stage: DryStartStage, **changes: object) -> DryStartRunStatus:
+    return _replace(draft, run, **changes, stage=stage, stage_at=draft.now, released={}, stuck_since=None)
 
 
-def _replace(draft: Draft, run: DryStartRunStatus) -> None:
+def _replace(draft: Draft, run: DryStartRunStatus, **changes: object) -> DryStartRunStatus:
     record = draft.status.dry_start or DryStartStatus()
-    draft.update(dry_start=record.model_copy(update={"running": run}))
+    changed = run.model_copy(update=changes)
+    draft.update(dry_start=record.model_copy(update={"running": changed}))
+    return changed
 
 
 def _end(draft: Draft, run: DryStartRunStatus, **changes: object) -> None:

@@ -136,13 +136,13 @@ def _judge(draft: Draft) -> Wait | None:
     copies_run = _begin_dry_start(draft)
     if copies_run and channel.is_guessed(draft) and not draft.status.findings:
         # What the findings say of the templates depends on the channel.
-        return _note_progress(draft, Wait(dry_start.UNDER_WAY))
+        return _note_progress(draft, Wait(dry_start.under_way(draft)))
     findings = preflight.findings(draft)
     _record_findings(draft, findings)
     if standing := preflight.blocking(findings):
         return _hold_for_findings(draft, standing, copies_run=copies_run)
     if dry_start.awaited(draft):
-        return _note_progress(draft, Wait(dry_start.UNDER_WAY))
+        return _note_progress(draft, Wait(dry_start.under_way(draft)))
     return (
         _note_progress(draft, upgrading.wait_until_known(draft))
         or _record_settings(draft)
@@ -185,7 +185,7 @@ def _hold_for_findings(draft: Draft, standing: tuple[FindingStatus, ...], *, cop
     first = standing[0]
     message = f"{len(standing)} blocking finding(s); {first.code} on {first.object}: {first.reason}. {first.fix}"
     if copies_run:
-        message += f". {dry_start.UNDER_WAY}; more findings may follow"
+        message += f". {dry_start.under_way(draft)}; more findings may follow"
     if dry_start.is_running(draft):
         requeue_after = SOON
     draft.set_condition(ConditionType.PREFLIGHT_PASSED, "False", Reason.FINDINGS, message)
@@ -457,7 +457,7 @@ def _ensure_channel_reaches(draft: Draft) -> Wait | None:
     )
     if dry_start.awaited(draft):
         dry_start.begin_dry_start(draft, draft.status.broker_ids, draft.status.cluster_id or "")
-        return Wait(f"{changed}. {dry_start.UNDER_WAY}")
+        return Wait(f"{changed}. {dry_start.under_way(draft)}")
     if standing := preflight.blocking(preflight.dry_start_findings(draft)):
         dry_start.repeat_dry_start(draft, draft.status.broker_ids, draft.status.cluster_id or "", standing)
         requeue_after = SOON if dry_start.is_running(draft) else SLOW

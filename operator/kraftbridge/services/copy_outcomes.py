@@ -49,7 +49,7 @@ def outcome_of(
     if problem := _disruption(pod):
         return replace(outcome, problem=problem, judged=False)
     for container in entries(pod, "spec", "initContainers"):
-        code = exit_code(pod, container["name"])
+        code = _own_end(pod, container["name"])
         # The stand-in serves until the kubelet ends it; while it does not, the next init container does not begin.
         if code == 0 or container["name"] == builder.API:
             continue
@@ -65,7 +65,7 @@ def outcome_of(
     text = read_log(copy.container)
     start = kafka_start(text) or kafka_start(_message(pod, copy.container))
     if start is None:
-        code = exit_code(pod, copy.container)
+        code = _own_end(pod, copy.container)
         how = workloads.pod_trouble(pod) or _end(code, f"did not end in {limit_seconds:.0f} s")
         problem = f"container {copy.container} {how} and never came to Kafka's start"
         if code is not None and not agent_loaded(text):
@@ -173,6 +173,13 @@ def exit_code(pod: Object, container: str) -> int | None:
     """Return the exit code of a container, None while it has not ended."""
     code = _terminated(pod, container).get("exitCode")
     return None if code is None else int(code)
+
+
+def _own_end(pod: Object, container: str) -> int | None:
+    """Return the exit code of a container that ended by itself, None otherwise: past its deadline a pod is ended."""
+    is_past_deadline = section(pod, "status").get("reason") == _PAST_DEADLINE
+    code = exit_code(pod, container)
+    return None if is_past_deadline and code != 0 else code
 
 
 def _end(code: int | None, unended: str) -> str:

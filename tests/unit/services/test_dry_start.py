@@ -319,6 +319,16 @@ def test_what_ended_by_itself_is_the_images_doing(pods: Pods, end: dict[str, Any
     assert run(pods).judged
 
 
+@pytest.mark.parametrize(
+    ("end", "container"), [(ended(137), "container kafka"), (ended(users=143), "init container prepare")]
+)
+def test_what_the_kubelet_ended_after_its_deadline_did_not_end(pods: Pods, end: dict[str, Any], container: str) -> None:
+    pods.end, pods.logs = (lambda _: {**end, "reason": "DeadlineExceeded"}), {}
+    outcome = run(pods)
+    assert outcome.problem.startswith(f"{container} did not end")
+    assert "code" not in outcome.problem
+
+
 def test_what_an_init_container_asked_in_vain_is_named(pods: Pods) -> None:
     pods.end = lambda _: ended(users=1)
     asked = f"2026-11-26 WARNING x {NOT_ANSWERED}GET /api/v1/nodes/n1"

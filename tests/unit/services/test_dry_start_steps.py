@@ -16,6 +16,7 @@ from kraftbridge.builders.broker_overlays import setting_of
 from kraftbridge.builders.dry_start_pods import ROLE
 from kraftbridge.constants import LABEL_ROLE
 from kraftbridge.models.dry_start import DryStartStage
+from kraftbridge.models.runs import DRY_START_PARALLEL
 from kraftbridge.models.status import DryStartStatus
 from kraftbridge.pods.fence import EXIT_REACHED
 from kraftbridge.services import dry_start_inputs
@@ -37,10 +38,13 @@ class Kubelet:
     """Whether a pod comes to its end."""
     runtime_starts: Callable[[str], bool] = lambda _name: True
     """Whether the container runtime starts a pod's container."""
+    most: int = 0
+    """Most copies that ran at once."""
 
     def settle(self) -> None:
         """Let every pod that may run come to its end."""
         kubernetes = self.operator.kubernetes
+        running = 0
         for (kind, _, name), pod in list(kubernetes.objects.items()):
             if kind != "Pod":
                 continue
@@ -49,7 +53,9 @@ class Kubelet:
             status.setdefault("containerStatuses", images)
             is_ours = pod["metadata"]["labels"].get(LABEL_ROLE) == ROLE
             if is_ours and not pod["spec"].get("schedulingGates") and "phase" not in status:
+                running += not name.endswith("-probe")
                 self._run(name, pod, status)
+        self.most = max(self.most, running)
 
     def _run(self, name: str, pod: dict[str, Any], status: dict[str, Any]) -> None:
         if name not in self.started:
@@ -159,6 +165,7 @@ def assert_ended_well(kubelet: Kubelet, record: DryStartStatus) -> None:
     assert all(copy.start is not None for copy in report.copies), [copy.problem for copy in report.copies]
     assert kubelet.started[0].endswith("-probe"), "no copy starts before the probe"
     assert len(kubelet.started) == 1 + COPIES
+    assert kubelet.most == DRY_START_PARALLEL
     assert pods(kubelet) == []
     secret = kubelet.operator.kubernetes.objects["Secret", "kafka", "demo-dry-start"]
     assert secret["data"]["salt"] == ""
@@ -252,6 +259,42 @@ def test_a_copy_that_does_not_end_is_a_reason_and_the_others_are_judged(cluster:
     (stuck,) = [copy for copy in report.copies if copy.start is None]
     assert stuck.key.pod == "kafka-2"
     assert pods(kubelet) == []
+
+
+def test_copies_that_hang_end_the_dry_start_and_the_others_are_told_as_never_started(
+    cluster: Callable[[], Kubelet],
+) -> None:
+    kubelet = cluster()
+    kubelet.runs = lambda name: name.endswith("-probe")
+    record = walk(kubelet, steps=120)
+    assert record.problem == ""
+    assert len(kubelet.started) == 1 + DRY_START_PARALLEL
+    report = seen.last_report(kubelet.operator.kubernetes, "kafka", record)
+    assert report is not None
+    hung, waited = report.copies[:DRY_START_PARALLEL], report.copies[DRY_START_PARALLEL:]
+    assert all("did not end" in copy.problem for copy in hung), hung
+    assert {copy.problem for copy in waited} == {
+        "it was not started: 4 copies run at once, and those before it did not end"
+    }
+    assert not any(copy.judged for copy in waited)
+    assert pods(kubelet) == []
+    step(kubelet)
+    told = [f.reason for f in kubelet.operator.status().findings if f.code.startswith("DryStart")]
+    assert "the copy of pod kafka-0 in ZooKeeper mode: " in told[0]
+    assert "did not end" in told[0]
+
+
+def test_a_pod_that_nobody_decided_on_stays_behind_its_gate(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+    kubelet.runs = lambda name: name.endswith("-probe")
+    while len(kubelet.started) <= DRY_START_PARALLEL:
+        step(kubelet)
+    for _ in range(5):
+        step(kubelet)
+    objects = kubelet.operator.kubernetes.objects
+    copies = [objects["Pod", "kafka", name] for name in pods(kubelet) if not name.endswith("-probe")]
+    assert len([pod for pod in copies if pod["spec"].get("schedulingGates")]) == COPIES - DRY_START_PARALLEL
+    assert "0 of 7 copies have ended" in kubelet.operator.status().message
 
 
 @pytest.mark.parametrize("mode", ["zookeeper", "migration", "kraft"])

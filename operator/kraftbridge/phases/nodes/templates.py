@@ -149,7 +149,7 @@ def _ensure_dry_start(draft: Draft, begun: str) -> Wait | None:
     if state.off or not dry_start.awaited(draft):
         return None
     dry_start.begin_dry_start(draft, draft.status.broker_ids, draft.status.cluster_id or "")
-    return Wait(f"{begun}. {dry_start.UNDER_WAY}")
+    return Wait(f"{begun}. {dry_start.under_way(draft)}")
 
 
 def _standing(step: StepContext, name: str, parts: list[str]) -> tuple[FindingStatus, ...]:

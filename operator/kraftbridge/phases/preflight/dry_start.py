@@ -24,6 +24,7 @@ from kraftbridge.models.dry_start import (
     CopyKey,
     CopyOutcome,
     DryStartReport,
+    DryStartStage,
     DryStartState,
     GivenSetting,
     JavaProgram,
@@ -81,6 +82,16 @@ def may_show_ids(step: StepContext) -> bool:
 def is_running(step: StepContext) -> bool:
     """Return whether copies of the brokers' pods are made or run now."""
     return dry_starting.running(step) is not None
+
+
+def under_way(step: StepContext) -> str:
+    """Return that copies of the brokers' pods are started, and how many of them have ended."""
+    state = step.observation.dry_start
+    run = dry_starting.running(step)
+    seen = None if isinstance(state, Unobserved) else state.run
+    if run is None or seen is None or seen.run_id != run.run_id or run.stage is DryStartStage.PROBE or not seen.pods:
+        return UNDER_WAY
+    return f"{UNDER_WAY}: {sum(pod.ended for pod in seen.pods)} of {len(seen.pods)} copies have ended"
 
 
 def begin_dry_start(draft: Draft, broker_ids: dict[str, int], cluster_id: str) -> None:

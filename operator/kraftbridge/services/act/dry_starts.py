@@ -33,11 +33,11 @@ from kraftbridge.models.dry_start import (
     MadePods,
 )
 from kraftbridge.models.objects import section
-from kraftbridge.models.runs import DRY_START_STAGE_LIMIT
+from kraftbridge.models.runs import DRY_START_PARALLEL, DRY_START_POD_LIMIT
 from kraftbridge.models.status import DryStartRunStatus, first
 from kraftbridge.outside import bounds
 from kraftbridge.phases.draft import Migration
-from kraftbridge.phases.dry_starting import CHANGED, accepts_unfenced
+from kraftbridge.phases.dry_starting import CHANGED, accepts_unfenced, waits
 from kraftbridge.services.clients import ClusterClients
 from kraftbridge.services.copy_outcomes import outcome_of
 from kraftbridge.services.dry_start_inputs import Copy, InputReader, Inputs
@@ -54,6 +54,7 @@ _MAXIMUM_BYTES: Final = 900_000
 """Of all compressed outcomes. The API server refuses ConfigMaps over 1 MiB."""
 _PROBLEM_CHARACTERS: Final = 500
 _CHANGED_POD: Final = "somebody changed the pod while it waited; a copy with that is not started"
+_NOT_STARTED: Final = f"it was not started: {DRY_START_PARALLEL} copies run at once, and those before it did not end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class DryStartActs:
             case FenceRun():
                 self._telling(run, self._fence)
             case ReleaseRun():
-                self._release(run)
+                self._release(run, action.pods)
             case CollectRun():
                 self._collect(run)
 
@@ -258,12 +259,13 @@ class DryStartActs:
     def _record_made(self, run: DryStartRunStatus, stage: DryStartStage, made: MadePods) -> None:
         self._write(run, {"data": {stage.made_key: seen.MADE.dump_json(made).decode()}})
 
-    def _release(self, run: DryStartRunStatus) -> None:
-        """Let the pods of the stage go that are as they were compared; delete those that somebody has changed since."""
+    def _release(self, run: DryStartRunStatus, names: Sequence[str]) -> None:
+        """Let those of the pods go that are as they were compared; delete those that somebody has changed since."""
         namespace = self.namespace
         made = seen.made_pods(self.kubernetes.get(*_CONFIG_MAP, namespace, run.run_id), run.stage)
         pods = self.kubernetes.list(*_POD, namespace, f"{LABEL_RUN}={run.run_id}")
-        waiting = [pod for pod in pods if pod["spec"].get("schedulingGates") and pod["metadata"]["name"] in made.pods]
+        decided = made.pods.keys() & set(names)
+        waiting = [pod for pod in pods if pod["spec"].get("schedulingGates") and pod["metadata"]["name"] in decided]
         changed = [pod for pod in waiting if _digest(pod) != made.pods[pod["metadata"]["name"]]]
         problems = {pod["metadata"]["name"]: _CHANGED_POD for pod in changed}
         if changed:
@@ -303,22 +305,20 @@ class DryStartActs:
         pods = {p["metadata"]["name"]: p for p in self.kubernetes.list(*_POD, namespace, f"{LABEL_RUN}={run.run_id}")}
         refused = seen.made_pods(config_map, run.stage).refused
         outcomes = []
-        ended = []
+        left = []
         for copy, overlay in prepared.stage(plan, run, seen.collected_of(config_map)):
             name = builder.copy_name(copy.key, run.run_id)
-            if name in refused:
-                outcomes.append(
-                    CopyOutcome(
-                        copy.key, copy.broker_id, None, problem=refused[name], overlay=dict(overlay), judged=False
-                    )
-                )
-                continue
             pod = pods.get(name)
-            outcomes.append(
-                outcome_of(copy, overlay, pod, self._log_reader(name), DRY_START_STAGE_LIMIT.total_seconds())
-            )
             if pod is not None:
-                ended.append(pod)
+                left.append(pod)
+            problem = refused.get(name, "")
+            if not problem and pod is not None and waits(seen.run_pod(pod), run):
+                problem = _NOT_STARTED
+            if problem:
+                outcome = CopyOutcome(copy.key, copy.broker_id, None, problem, overlay=dict(overlay), judged=False)
+            else:
+                outcome = outcome_of(copy, overlay, pod, self._log_reader(name), DRY_START_POD_LIMIT.total_seconds())
+            outcomes.append(outcome)
         packed = gzip.compress(seen.OUTCOMES.dump_json(tuple(outcomes)), mtime=0)
         written = section(config_map, "binaryData")
         total = len(packed) + sum(len(text) * 3 // 4 for text in written.values())
@@ -328,7 +328,7 @@ class DryStartActs:
             return
         encoded = base64.b64encode(packed).decode()
         self._write(run, {"binaryData": {run.stage.outcomes_key: encoded}})
-        for pod in ended:
+        for pod in left:
             self._delete(_POD, pod)
 
     def _log_reader(self, pod: str) -> Callable[[str], str]:

@@ -58,19 +58,20 @@ def running_dry_start(kubernetes: ReadPort, namespace: str, run: DryStartRunStat
         problem = f"ConfigMap {run.run_id} of the dry start cannot be read: {error}"
         return DryStartRun(run.run_id, problem=problem)
     proof = None
-    names: frozenset[str] = frozenset()
+    names: list[str] = []
     if plan is not None:
         probe = builder.probe_name(run.run_id)
         probes = [pod for pod in pods if pod["metadata"]["name"] == probe and not _is_gated(pod)]
         proof = _proof(probes[0], plan) if probes else None
         keys = copies_in(plan, run.stage, collected, choosing=run.choosing)
-        names = frozenset(builder.copy_name(key, run.run_id) for key in keys)
+        names = [builder.copy_name(key, run.run_id) for key in keys]
+    by_name = {pod["metadata"]["name"]: pod for pod in pods}
     return DryStartRun(
         run.run_id,
         plan,
         problem=data.get(PROBLEM_KEY, ""),
         made=frozenset(made),
-        pods=tuple(_run_pod(pod) for pod in pods if pod["metadata"]["name"] in names),
+        pods=tuple(run_pod(by_name[name]) for name in names if name in by_name),
         proof=proof,
         collected=collected,
     )
@@ -153,7 +154,8 @@ def _has_ended(pod: Object) -> bool:
     return section(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 
-def _run_pod(pod: Object) -> RunPod:
+def run_pod(pod: Object) -> RunPod:
+    """Return how far a pod of a run is."""
     return RunPod(pod["metadata"]["name"], _is_gated(pod), _has_ended(pod), workloads.pod_trouble(pod))
 
 
