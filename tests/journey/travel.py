@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from e2e.clients.kafka_clients.watch.moments import Moment
 from e2e.harness.load import ClientImpact
@@ -65,6 +65,13 @@ class Way(StrEnum):
                 return f"{BRIDGE} with the old protocol version on every broker, then the old release again"
             case Way.BACK_FROM_KRAFT:
                 return f"as far as two brokers in KRaft mode, then ZooKeeper mode on {BRIDGE}"
+
+
+class Order(StrEnum):
+    """When the broker restarts that is the controller on ZooKeeper as a roll begins."""
+
+    LAST = "controller last"
+    FIRST = "controller first"
 
 
 @dataclass(frozen=True)
@@ -145,6 +152,9 @@ class TravellingProcesses(KafkaProcesses):
         return str(path)
 
 
+P = TypeVar("P", bound=TravellingProcesses)
+
+
 @dataclass
 class Traveller:
     """A cluster on its way."""
@@ -152,6 +162,10 @@ class Traveller:
     processes: TravellingProcesses
     zookeeper: ZooKeeperStore
     load: RunningLoad
+    order: Order = Order.LAST
+    """Of the rolls in which a broker is the controller."""
+    after_restart: Callable[[str, int], None] = lambda _roll, _number: None
+    """What happens once a broker has restarted, before its partitions are in sync: name of the roll, how many it has restarted."""
     rolls: list[Roll] = field(default_factory=list)
     nameless: tuple[str, ...] = ()
 
@@ -160,7 +174,7 @@ class Traveller:
     ) -> None:
         """Restart brokers one at a time, each once all partitions have their full ISR."""
         began = time.monotonic()
-        for broker in brokers:
+        for number, broker in enumerate(brokers, 1):
             wait_for(f"in sync before broker {broker} stops for {name}", self.processes.in_sync)
             self.processes.stop(f"broker-{broker}")
             self.processes.libraries_of[f"broker-{broker}"] = kafka_libraries(release)
@@ -168,6 +182,7 @@ class Traveller:
             if protocol:
                 self.processes.protocol[broker] = protocol
             self.processes.start_broker(broker, mode)
+            self.after_restart(name, number)
             wait_for(f"broker {broker} in sync after {name}", self.processes.in_sync)
         self.rolls.append(Roll(name, round(time.monotonic() - began, 1)))
 
@@ -183,16 +198,20 @@ class Traveller:
         protocol = protocol_of(release)
         pin = ".".join(map(str, protocol))
         if release != BRIDGE:
-            self.roll(f"{BRIDGE}, protocol {pin}", ZOOKEEPER, protocol=pin)
+            self.roll(f"{BRIDGE}, protocol {pin}", ZOOKEEPER, protocol=pin, brokers=self.ordered())
         if lifts and protocol < _TOPIC_IDS:
-            self.roll("protocol 3.9", ZOOKEEPER, brokers=self._controller_last())
+            self.roll("protocol 3.9", ZOOKEEPER, brokers=self.ordered())
         self.nameless = tuple(self._without("partition.metadata"))
 
-    def _controller_last(self) -> tuple[int, ...]:
-        """Return the brokers in the order in which the controller on ZooKeeper moves once."""
-        controller = self.zookeeper.observe().controller
-        assert controller is not None
-        return tuple(sorted(BROKERS, key=lambda broker: broker == controller.broker_id))
+    def ordered(self) -> tuple[int, ...]:
+        """Return the brokers, with the controller on ZooKeeper in its place."""
+        controller = self.controller()
+        return tuple(sorted(BROKERS, key=lambda broker: (broker == controller) is (self.order is Order.LAST)))
+
+    def controller(self) -> int:
+        """Return which broker is the controller on ZooKeeper."""
+        controller = wait_for("a controller on ZooKeeper", lambda: self.zookeeper.observe().controller)
+        return controller.broker_id
 
     def to_dual_write(self) -> ControllerClient:
         """Start controllers, and roll the brokers to migration mode, which lifts the protocol version."""
@@ -204,7 +223,7 @@ class Traveller:
         controllers = ControllerClient(self.processes.controller_addresses, {})
         wait_for("a leader", lambda: controllers.quorum_state().high_watermark > 0)
         self.load.tell(Moment.TAKEOVER)
-        self.roll("migration mode", MIGRATION)
+        self.roll("migration mode", MIGRATION, brokers=self.ordered())
         wait_for("dual-write", self._is_mirrored)
         self.load.tell(Moment.DUAL_WRITE)
         return controllers
@@ -277,8 +296,9 @@ class Traveller:
 
 
 @contextmanager
-def _cluster(release: str) -> Iterator[TravellingProcesses]:
-    with kafka_processes(BROKERS, CONTROLLERS, TravellingProcesses) as processes:
+def cluster(release: str, kind: type[P]) -> Iterator[P]:
+    """Give a cluster of a release on ZooKeeper, and end it afterwards."""
+    with kafka_processes(BROKERS, CONTROLLERS, kind) as processes:
         processes.start_zookeeper()
         for broker in BROKERS:
             processes.libraries_of[f"broker-{broker}"] = kafka_libraries(release)
@@ -298,7 +318,7 @@ def travel(release: str, way: Way, commit: str, evidence: Path | None = None) ->
         Directory that gets the data and the output of every process if the journey does not end as promised.
     """
     began = time.monotonic()
-    with _cluster(release) as processes, _kept(processes, evidence) as ended:
+    with cluster(release, TravellingProcesses) as processes, kept(processes, evidence) as ended:
         zookeeper = ZooKeeperStore(processes.zookeeper_hosts, CHROOT)
         with running_load(processes) as load:
             traveller = Traveller(processes, zookeeper, load)
@@ -306,16 +326,16 @@ def travel(release: str, way: Way, commit: str, evidence: Path | None = None) ->
             if way is Way.BACK_FROM_BRIDGE:
                 traveller.roll(f"{release} again", ZOOKEEPER, release)
             else:
-                _through_migration(traveller, way)
+                through_migration(traveller, way)
             impact = load.stop()
         zookeeper.close()
-        journey = _journey(Journey(release, way, commit), traveller, impact, time.monotonic() - began)
+        journey = journey_of_traveller(Journey(release, way, commit), traveller, impact, time.monotonic() - began)
         ended.append(journey)
         return journey
 
 
 @contextmanager
-def _kept(processes: TravellingProcesses, evidence: Path | None) -> Iterator[list[Journey]]:
+def kept(processes: TravellingProcesses, evidence: Path | None) -> Iterator[list[Journey]]:
     """Give a list for the journey, and copy what the processes wrote unless it holds a good one."""
     ended: list[Journey] = []
     try:
@@ -325,7 +345,8 @@ def _kept(processes: TravellingProcesses, evidence: Path | None) -> Iterator[lis
             shutil.copytree(processes.directory, evidence, dirs_exist_ok=True)
 
 
-def _through_migration(traveller: Traveller, way: Way) -> None:
+def through_migration(traveller: Traveller, way: Way) -> None:
+    """Go on from the bridge release."""
     controllers = traveller.to_dual_write()
     try:
         traveller.roll("KRaft mode", KRAFT, brokers=BROKERS[:1])
@@ -340,7 +361,8 @@ def _through_migration(traveller: Traveller, way: Way) -> None:
         controllers.close()
 
 
-def _journey(begun: Journey, traveller: Traveller, impact: ClientImpact, seconds: float) -> Journey:
+def journey_of_traveller(begun: Journey, traveller: Traveller, impact: ClientImpact, seconds: float) -> Journey:
+    """Return the journey that has ended, with what the clients went through."""
     return Journey(
         release=begun.release,
         way=begun.way,

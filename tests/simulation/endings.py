@@ -67,8 +67,12 @@ class Endings:
     def note_decision(self, status: MigrationStatus) -> None:
         """Note the restart that the operator has recorded, in a step that was published."""
         operation = status.operation
-        if operation is not None and operation.serving:
+        if operation is None or not operation.pod_uid:
+            return
+        if operation.serving:
             self._restarted.add(operation.pod_uid)
+        else:  # an earlier restart was cancelled, and the broker has stopped serving since
+            self._restarted.discard(operation.pod_uid)
 
     def happen(self, run: Run) -> None:
         """Let the user accept what the status says, some time later."""

@@ -26,7 +26,7 @@ from kafka import TopicPartition
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ACLResourcePatternType, ResourcePattern, ResourceType
 from kafka.errors import IncompatibleBrokerVersion
 
-from kafka_clients.cluster import WireAdmin, confluent_admin, librdkafka_config, wait_until_formed
+from kafka_clients.cluster import RequestFailedError, WireAdmin, confluent_admin, librdkafka_config, wait_until_formed
 
 LOAD_TOPICS = ("load-orders", "load-payments")
 GROWN_TOPIC, GROWN_PARTITIONS = "grown", 9
@@ -41,6 +41,8 @@ ALTERED_TOPIC = "load-altered"
 WATCHED_TOPICS = (*OLD_TOPICS, WATCHED_TRANSACTIONS, MOVED_TOPIC, ALTERED_TOPIC)
 KEEP_EVERYTHING = {"log.retention.ms": "-1"}
 """The cluster-wide default that keeps records which the static retention would delete."""
+_UNKNOWN_ENTITY = "Unhandled client quota entity type"
+"""What a broker answers that knows quotas, and not those of this kind of entity."""
 ODD_USER = "ünï/cödé&=,"
 SASL_JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="int" password="int-pw";'
 
@@ -162,7 +164,7 @@ def create_users(admin: AdminClient) -> None:
 
 
 def set_quotas(wire: WireAdmin) -> None:
-    user, client, ip = "user", "client-id", "ip"
+    user, client = "user", "client-id"
     wire.set_quotas(
         [
             ({user: "alice"}, {"producer_byte_rate": 1e7, "consumer_byte_rate": 2e7}),
@@ -174,8 +176,15 @@ def set_quotas(wire: WireAdmin) -> None:
             ({user: "bob", client: None}, {"consumer_byte_rate": 4.5e6}),
             ({user: None, client: "client 3"}, {"request_percentage": 77.0}),
             ({user: None, client: None}, {"request_percentage": 99.0}),
-            ({ip: "10.1.2.3"}, {"connection_creation_rate": 100.0}),
-            ({ip: None}, {"connection_creation_rate": 5000.0}),
+        ]
+    )
+
+
+def set_address_quotas(wire: WireAdmin) -> None:
+    wire.set_quotas(
+        [
+            ({"ip": "10.1.2.3"}, {"connection_creation_rate": 100.0}),
+            ({"ip": None}, {"connection_creation_rate": 5000.0}),
         ]
     )
 
@@ -240,6 +249,10 @@ def what_the_release_lacks(create: Callable[[], None], name: str) -> list[str]:
         create()
     except IncompatibleBrokerVersion:
         return [name]
+    except RequestFailedError as error:
+        if _UNKNOWN_ENTITY not in str(error):
+            raise
+        return [name]
     except KafkaException as error:
         if error.args[0].name() != "_UNSUPPORTED_FEATURE":
             raise
@@ -258,6 +271,7 @@ def seed(*, single_replica: bool, any_cluster: bool = False) -> dict[str, object
         set_configs(admin, wire)
     lacking = what_the_release_lacks(lambda: create_users(admin), "SCRAM users")  # KIP-554, Kafka 2.7
     lacking += what_the_release_lacks(lambda: set_quotas(wire), "quotas")  # KIP-546, Kafka 2.6
+    lacking += what_the_release_lacks(lambda: set_address_quotas(wire), "quotas of addresses")  # KIP-612, Kafka 2.8
     if not any_cluster:
         create_acls(wire)
         reassign(wire)

@@ -1,0 +1,428 @@
+"""Journeys from releases around topic ids (KIP-516), each with its own trouble half-way: ``python -m tests.journey.series``.
+
+Brokers before 2.8 keep no topic ids, and a KRaft start sets the log of a replica aside whose ``partition.metadata`` is missing.
+Ten journeys for each release, and for each place of ZooKeeper's controller in the rolls, must show no such log and no lost record.
+The cluster has topics of one replica, ACLs, SCRAM users, quotas and delegation tokens, and gets topics during each roll.
+
+Resumable: a journey that has a result is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any, Final, cast
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import NewTopic
+from kazoo.client import KazooClient
+from tests.journey.travel import (
+    BRIDGE,
+    BROKERS,
+    Journey,
+    Order,
+    Traveller,
+    TravellingProcesses,
+    Way,
+    cluster,
+    journey_of,
+    journey_of_traveller,
+    kept,
+    protocol_of,
+    through_migration,
+)
+from tests.support.kafka_processes import CHROOT, KRAFT, MIGRATION, ZOOKEEPER, kafka_libraries, wait_for
+from tests.support.programs import free_port
+from tests.support.running_load import running_load
+from typing_extensions import override
+
+from kraftbridge.storage.zookeeper import ZooKeeperStore
+
+RELEASES: Final = ("2.4.1", "2.7.2", "2.8.2")
+"""Without topic ids, without topic ids but with SCRAM users by request (KIP-554), and with topic ids."""
+RESULTS: Final = Path(__file__).resolve().parents[2] / "benchmarks" / "measured" / "journey-series.jsonl"
+RECORDS: Final = 40
+"""In each partition of a topic of one replica."""
+PAUSE_SECONDS: Final = 45
+_LONE: Final = "lone"
+_SASL_LOGIN: Final = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="owner" password="pw"'
+_MIGRATION_ROLL: Final = "migration mode"
+_KRAFT_ROLL: Final = "KRaft mode, the others"
+
+_SEED: Final = """
+from kafka_clients import seed
+from kafka_clients.cluster import WireAdmin, confluent_admin
+wire = WireAdmin()
+seed.create_acls(wire)
+seed.what_the_release_lacks(lambda: seed.create_users(confluent_admin()), "SCRAM users")
+seed.what_the_release_lacks(lambda: seed.set_quotas(wire), "quotas")
+seed.what_the_release_lacks(lambda: seed.set_address_quotas(wire), "quotas of addresses")
+wire.set_broker_configs("1", {"num.io.threads": "3", "message.max.bytes": "2000000"})
+"""
+_INVENTORY: Final = """
+import json, pathlib
+from kafka_clients.cluster import WireAdmin
+from kafka_clients.inventory import inventory
+pathlib.Path(%r).write_text(json.dumps(inventory(WireAdmin()), sort_keys=True))
+"""
+
+
+class Trouble(StrEnum):
+    """What happens half-way."""
+
+    NONE = "none"
+    PAUSE = "pause"
+    BROKER_KILLED = "a broker is killed"
+    CONTROLLER_KILLED = "ZooKeeper's controller is killed"
+    BACK = "back to the old release, and again"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One journey of the series."""
+
+    release: str
+    order: Order
+    number: int
+
+    @property
+    def trouble(self) -> Trouble:
+        """Return what happens: each kind comes as often as every other one."""
+        return list(Trouble)[self.number % len(Trouble)]
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Return where it happens: the roll, and after how many restarts."""
+        random = Random(str(self))
+        roll = random.choice(self._rolls())
+        return roll, 1 if roll == _KRAFT_ROLL else random.choice((1, 2))
+
+    def _rolls(self) -> Sequence[str]:
+        protocol = protocol_of(self.release)
+        bridge = f"{BRIDGE}, protocol {'.'.join(map(str, protocol))}"
+        lift = ["protocol 3.9"] if protocol < protocol_of("2.8") else []
+        match self.trouble:
+            case Trouble.BACK:
+                return [bridge]
+            case Trouble.CONTROLLER_KILLED:
+                return [bridge, *lift, _MIGRATION_ROLL]
+            case Trouble.NONE | Trouble.PAUSE | Trouble.BROKER_KILLED:
+                return [bridge, *lift, _MIGRATION_ROLL, _KRAFT_ROLL]
+
+    def __str__(self) -> str:
+        """Return what names it."""
+        return f"{self.release} {self.order} {self.number}"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A journey that was made."""
+
+    trial: Trial
+    journey: Journey
+
+    def written(self) -> str:
+        """Return the line that is kept."""
+        return json.dumps({**asdict(self.trial), "journey": self.journey.as_json()}, sort_keys=True)
+
+
+def read(path: Path = RESULTS) -> dict[Trial, Journey]:
+    """Return the journeys that were made."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    found = {}
+    for raw in map(json.loads, lines):
+        trial = Trial(raw["release"], Order(raw["order"]), raw["number"])
+        found[trial] = journey_of(raw["journey"])
+    return found
+
+
+class SecuredProcesses(TravellingProcesses):
+    """Brokers with an authorizer, and a second listener on which an owner of delegation tokens logs in."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.sasl_ports = {broker: free_port() for broker in BROKERS}
+        self.modes: dict[int, str] = {}
+
+    @override
+    def start_broker(self, broker_id: int, mode: str, *, wait: bool = True) -> None:
+        self.modes[broker_id] = mode
+        super().start_broker(broker_id, mode, wait=wait)
+
+    @override
+    def _broker_properties(self, broker_id: int, mode: str) -> str:
+        path = Path(super()._broker_properties(broker_id, mode))
+        plain = f"PLAINTEXT://127.0.0.1:{self.broker_ports[broker_id]}"
+        text = path.read_text().replace(plain, f"{plain},SASL://127.0.0.1:{self.sasl_ports[broker_id]}")
+        text = text.replace("PLAINTEXT:PLAINTEXT", "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT")
+        authorizer = "kafka.security.authorizer.AclAuthorizer" if mode in (ZOOKEEPER, MIGRATION) else _STANDARD
+        path.write_text(
+            f"{text}sasl.enabled.mechanisms=PLAIN\n"
+            f'listener.name.sasl.plain.sasl.jaas.config={_SASL_LOGIN} user_owner="pw";\n' + _authorization(authorizer)
+        )
+        return str(path)
+
+    @override
+    def _controller_properties(self, controller_id: int, mode: str) -> str:
+        path = Path(super()._controller_properties(controller_id, mode))
+        path.write_text(path.read_text() + _authorization(_STANDARD))
+        return str(path)
+
+    def tool(self, release: str, *arguments: str) -> str:
+        """Return what a command line tool of a release prints."""
+        command = self._command(arguments, libraries=kafka_libraries(release))
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            raise RuntimeError(f"{arguments[0]} of {release}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+
+_STANDARD: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def _authorization(authorizer: str) -> str:
+    return (
+        f"authorizer.class.name={authorizer}\nsuper.users=User:ANONYMOUS;User:owner\n"
+        "allow.everyone.if.no.acl.found=true\ndelegation.token.master.key=secret\n"
+    )
+
+
+class Passage:
+    """What one journey adds to the rolls: its trouble, topics made half-way, and what must be there at the end."""
+
+    def __init__(self, trial: Trial, processes: SecuredProcesses, traveller: Traveller) -> None:
+        self.trial = trial
+        self.processes = processes
+        self.traveller = traveller
+        self.random = Random(f"{trial} passage")
+        self.expected: dict[str, int] = {}
+        """Records by topic of one replica."""
+        self.has_happened = False
+        self.tokens = ""
+        self.inventory: dict[str, Any] = {}
+
+    def prepare(self) -> None:
+        """Give the cluster everything that has to survive."""
+        self.traveller.load.script(_SEED)
+        self.make_topic(_LONE)
+        user = "SCRAM-SHA-256=[iterations=4096,password=pw],producer_byte_rate=12345678"
+        self.processes.tool(
+            self.trial.release,
+            "kafka.admin.ConfigCommand", "--zookeeper", self.processes.zookeeper_hosts + CHROOT,
+            "--alter", "--add-config", user, "--entity-type", "users", "--entity-name", "by-tool",
+        )  # fmt: skip
+        self._token_tool("--create", "--max-life-time-period", "-1", "--renewer-principal", "User:renewer")
+        self.tokens = self.described_tokens()
+        assert "owner" in self.tokens
+
+    def _token_tool(self, *arguments: str) -> str:
+        login = self.processes.directory / "owner.properties"
+        login.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={_SASL_LOGIN};\n")
+        servers = ",".join(f"127.0.0.1:{port}" for port in self.processes.sasl_ports.values())
+        return self.processes.tool(
+            RELEASES[0], "kafka.admin.DelegationTokenCommand",
+            "--bootstrap-server", servers, "--command-config", str(login), *arguments,
+        )  # fmt: skip
+
+    def described_tokens(self) -> str:
+        """Return the delegation tokens as their owner sees them."""
+        lines = self._token_tool("--describe", "--owner-principal", "User:owner").splitlines()
+        return "\n".join(sorted(line.rstrip() for line in lines if "User:owner" in line))
+
+    def ask(self) -> dict[str, Any]:
+        """Return what the brokers serve, without what the load changes."""
+        path = self.processes.directory / "inventory.json"
+        self.traveller.load.script(_INVENTORY % str(path))
+        found = cast("dict[str, Any]", json.loads(path.read_text()))
+        kinds = {f"topic {name}": found["topics"].get(name) for name in self.expected}
+        # The load sets the cluster-wide default and its throttles.
+        kinds["configs of broker 1"] = found["broker_configs"].get("1")
+        return kinds | {kind: found[kind] for kind in ("quotas", "scram", "acls")}
+
+    def after_restart(self, roll: str, number: int) -> None:
+        """Let the trouble happen, and make a topic in the middle of each roll."""
+        if self.trial.place == (roll, number) and not self.has_happened:
+            self.has_happened = True
+            self._happen()
+        if number == 1 and roll in self._growing():
+            wait_for(f"in sync before a topic in roll {roll}", self.processes.in_sync)
+            self.make_topic(f"during-{len(self.expected)}")
+
+    def _growing(self) -> Iterator[str]:
+        yield f"{BRIDGE}, protocol {'.'.join(map(str, protocol_of(self.trial.release)))}"
+        yield from ("protocol 3.9", _MIGRATION_ROLL, "KRaft mode")
+
+    def _happen(self) -> None:
+        match self.trial.trouble:
+            case Trouble.NONE:
+                pass
+            case Trouble.PAUSE:
+                time.sleep(PAUSE_SECONDS)
+            case Trouble.BROKER_KILLED:
+                time.sleep(self.random.uniform(0, 4))
+                self._kill(self.random.choice(BROKERS))
+            case Trouble.CONTROLLER_KILLED:
+                time.sleep(self.random.uniform(0, 4))
+                self._kill(self.traveller.controller())
+            case Trouble.BACK:
+                wait_for("in sync before the way back", self.processes.in_sync)
+                self.traveller.roll(f"{self.trial.release} again", ZOOKEEPER, self.trial.release)
+
+    def _kill(self, broker: int) -> None:
+        """Kill a broker, and start it again as it was once ZooKeeper has forgotten its session."""
+        if self.traveller.processes.ended(f"broker-{broker}"):
+            return
+        mode = self.processes.modes[broker]
+        self.processes.stop(f"broker-{broker}", signal.SIGKILL)
+        if mode != KRAFT:
+            with_session = KazooClient(self.processes.zookeeper_hosts + CHROOT)
+            with_session.start(30)
+            try:
+                wait_for(
+                    f"the session of broker {broker} ended", lambda: not with_session.exists(f"/brokers/ids/{broker}")
+                )
+            finally:
+                with_session.stop()
+                with_session.close()
+        self.processes.start_broker(broker, mode)
+
+    def make_topic(self, name: str) -> None:
+        """Make a topic of one replica, with data on every broker."""
+        partitions = 2 * len(BROKERS)
+        admin = self.processes.admin_client()
+        admin.create_topics([NewTopic(name, partitions, 1, config={"min.insync.replicas": "1"})], operation_timeout=30)[
+            name
+        ].result(60)
+        producer = Producer({"bootstrap.servers": self.processes.bootstrap_servers, "acks": "all", "log_level": 0})
+        failed: list[str] = []
+        for index in range(RECORDS * partitions):
+            producer.produce(
+                name, b"%d" % index, partition=index % partitions, on_delivery=lambda error, _: failed.append(str(error)) if error else None
+            )  # fmt: skip
+        left = producer.flush(120)
+        assert not left, f"{left} records of {name} were not acknowledged in 120 s"
+        assert not failed, failed[:3]
+        self.expected[name] = RECORDS * partitions
+
+    def missing(self) -> list[str]:
+        """Return what is not as it was."""
+        troubles = []
+        for name, wanted in self.expected.items():
+            found = self._records(name)
+            if found != wanted:
+                troubles.append(f"{name}: {found} of {wanted} records")
+        served = self.ask()
+        for kind, before in self.inventory.items():
+            if served[kind] != before:
+                troubles.append(f"{kind}: {json.dumps(before)[:400]} became {json.dumps(served[kind])[:400]}")
+        tokens = self.described_tokens()
+        if tokens != self.tokens:
+            troubles.append(f"delegation tokens: {self.tokens!r} became {tokens!r}")
+        return troubles
+
+    def _records(self, name: str) -> int:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.processes.bootstrap_servers,
+                "group.id": "series",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "log_level": 0,
+            }
+        )
+        try:
+            partitions = consumer.list_topics(name, timeout=30).topics[name].partitions
+            places = [TopicPartition(name, index, 0) for index in partitions]
+            expected = sum(consumer.get_watermark_offsets(place, timeout=30)[1] for place in places)
+            consumer.assign(places)
+            seen = {
+                (message.partition(), message.value())
+                for message in consumer.consume(expected, timeout=60)
+                if message.error() is None
+            }
+            return len(seen)
+        finally:
+            consumer.close()
+
+
+def make(trial: Trial, commit: str, evidence: Path | None) -> Journey:
+    """Make one journey, and return what the clients went through."""
+    began = time.monotonic()
+    with cluster(trial.release, SecuredProcesses) as processes, kept(processes, evidence) as ended:
+        zookeeper = ZooKeeperStore(processes.zookeeper_hosts, CHROOT)
+        with running_load(processes) as load:
+            traveller = Traveller(processes, zookeeper, load, trial.order)
+            passage = Passage(trial, processes, traveller)
+            passage.prepare()
+            traveller.after_restart = passage.after_restart
+            traveller.to_bridge(trial.release, lifts=True)
+            # Releases before 2.7 have no request for all of it.
+            passage.inventory = passage.ask()
+            through_migration(traveller, Way.KRAFT)
+            troubles = passage.missing()
+            impact = load.stop()
+        zookeeper.close()
+        seconds = time.monotonic() - began
+        journey = journey_of_traveller(Journey(trial.release, Way.KRAFT, commit), traveller, impact, seconds)
+        if not passage.has_happened:
+            troubles.append(f"{trial.trouble} did not happen in roll {trial.place[0]}")
+        journey = replace(journey, broken=(*journey.broken, *troubles))
+        ended.append(journey)
+        return journey
+
+
+def main() -> int:
+    """Make the journeys that have no result yet; return 1 if one did not end as promised."""
+    parser = argparse.ArgumentParser(prog="python -m tests.journey.series", description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--runs", type=int, default=10, help="for each release and order")
+    parser.add_argument("--release", action="append", choices=RELEASES, help="only this one; may be repeated")
+    parser.add_argument("--jobs", type=int, default=1, help="journeys at the same time")
+    parser.add_argument("--evidence", type=Path, help="keep what processes wrote where it did not end as promised")
+    options = parser.parse_args()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    known = read(options.results)
+    # A series that is cut off has some of each.
+    wanted = [
+        trial
+        for number, order, release in product(range(options.runs), Order, options.release or RELEASES)
+        if (trial := Trial(release, order, number)) not in known
+    ]
+
+    def made(trial: Trial) -> Ended:
+        kept_at = options.evidence / str(trial).replace(" ", "-") if options.evidence else None
+        try:
+            journey = make(trial, commit, kept_at)
+        except Exception as error:  # noqa: BLE001 - one journey must not end the others
+            journey = Journey(trial.release, Way.KRAFT, commit, failure=f"{type(error).__name__}: {error}"[:2000])
+        return Ended(trial, journey)
+
+    is_good = True
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for ended in pool.map(made, wanted):
+            with options.results.open("a") as file:
+                file.write(ended.written() + "\n")
+            is_good &= ended.journey.good
+            said = "as promised" if ended.journey.good else f"NOT as promised: {ended.journey}"
+            print(
+                f"{ended.trial}, {ended.trial.trouble} {ended.trial.place}: {said}, {ended.journey.seconds:.0f} s",
+                flush=True,
+            )
+    return 0 if is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
