@@ -7,10 +7,11 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.security import make_acl, make_digest_acl
+from kazoo.security import ACL, make_acl, make_digest_acl
 from tests.integration.certificates import Authority, Certificate
 from tests.support.kafka_processes import CHROOT, KafkaProcesses, kafka_processes, wait_for
 from tests.support.programs import free_port
@@ -23,6 +24,11 @@ from kraftbridge.storage.zookeeper import ZooKeeperStore, ZooKeeperTls
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kafka-processes")]
 
 AUTHORITY = Authority()
+
+
+@pytest.fixture(autouse=True)
+def _looks_twice_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kraftbridge.storage.zookeeper._STATE_PAUSE_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -274,6 +280,91 @@ def test_controller_epoch_is_lifted_to_what_dual_write_stamped(
     admin.create("/controller_epoch", before)
     store.remove_controller_claim(expected_kraft_epoch=7)
     assert admin.get("/controller_epoch")[0] == after
+
+
+STATE = {"controller_epoch": 3, "leader": 2, "version": 1, "leader_epoch": 0, "isr": [2, 0]}
+
+
+def add_topic(admin: KazooClient, name: str, *, acl: list[ACL] | None = None) -> str:
+    path = f"/brokers/topics/{name}"
+    admin.ensure_path("/brokers/topics")
+    admin.create(path, json.dumps({"version": 3, "partitions": {"0": [2, 0], "1": [1]}}).encode(), acl=acl)
+    return path
+
+
+def test_the_state_of_partitions_is_created_where_it_lacks_and_nowhere_else(
+    store: ZooKeeperStore, admin: KazooClient
+) -> None:
+    admin.create("/controller_epoch", b"3")
+    mine = [make_acl("world", "anyone", read=True, create=True, delete=True)]
+    bare = add_topic(admin, "bare", acl=mine)
+    half = add_topic(admin, "half")
+    admin.create(f"{half}/partitions/0/state", b"as it is", makepath=True)
+    admin.create(f"{half}/partitions/1")  # ZooKeeper's controller creates each level in a request of its own
+
+    assert store.create_partition_states() == ("bare-0", "bare-1", "half-1")
+
+    assert json.loads(admin.get(f"{bare}/partitions/0/state")[0]) == STATE
+    assert json.loads(admin.get(f"{half}/partitions/1/state")[0])["leader"] == 1
+    assert admin.get(f"{half}/partitions/0/state")[0] == b"as it is"
+    for path in ("partitions", "partitions/0", "partitions/0/state"):
+        assert admin.get_acls(f"{bare}/{path}")[0] == mine
+    assert store.create_partition_states() == ()
+
+
+@pytest.mark.parametrize("perms", [{"all": True}, {"create": True, "read": True}], ids=["all", "masked"])
+def test_a_created_state_belongs_to_whom_the_topic_belongs(
+    processes: KafkaProcesses, admin: KazooClient, perms: dict[str, bool]
+) -> None:
+    admin.add_auth("digest", "kafka:secret")
+    admin.create("/controller_epoch", b"3")
+    mine = [make_digest_acl("kafka", "secret", delete=True, **perms)]
+    topic = add_topic(admin, "secured", acl=mine)
+    credentials = ZooKeeperCredentials(scheme="digest", username="kafka", password="secret")
+    own = ZooKeeperStore(processes.zookeeper_hosts, CHROOT, credentials)
+    try:
+        assert own.create_partition_states() == ("secured-0", "secured-1")
+    finally:
+        own.close()
+    digests = [entry.id for entry in admin.get_acls(f"{topic}/partitions/0/state")[0] if entry.id.scheme == "digest"]
+    assert len(digests) == 1
+    assert admin.get(f"{topic}/partitions/0/state")[0]
+
+
+def test_a_topic_that_is_deleted_meanwhile_gets_no_state(
+    store: ZooKeeperStore, admin: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.create("/controller_epoch", b"3")
+    gone = add_topic(admin, "gone")
+    again = add_topic(admin, "again")
+
+    look = ZooKeeperStore._without_state
+    found = look(store)
+    assert sorted(partition.topic for partition in found) == ["again", "again", "gone", "gone"]
+    admin.delete(gone)
+    admin.delete(again)
+    add_topic(admin, "again")
+    looks = iter((found, look(store)))
+    monkeypatch.setattr(ZooKeeperStore, "_without_state", lambda _: next(looks))
+    assert store.create_partition_states() == ()
+    assert admin.get_children(again) == []
+
+
+def test_a_topic_that_changes_before_its_state_is_created_is_left_alone(
+    store: ZooKeeperStore, admin: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.create("/controller_epoch", b"3")
+    topic = add_topic(admin, "grown")
+    create = ZooKeeperStore._create_state
+
+    def late(self: ZooKeeperStore, partition: Any) -> None:
+        admin.set(topic, admin.get(topic)[0])
+        create(self, partition)
+
+    monkeypatch.setattr(ZooKeeperStore, "_create_state", late)
+    with pytest.raises(ConflictError, match="a topic changed in between"):
+        store.create_partition_states()
+    assert admin.get_children(topic) == []
 
 
 def test_a_claim_of_another_epoch_stays(store: ZooKeeperStore, admin: KazooClient) -> None:

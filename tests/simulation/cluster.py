@@ -35,6 +35,7 @@ from kraftbridge.models.decision import (
     ArchiveDifferences,
     CollectRun,
     ConfigureBrokers,
+    CreatePartitionStates,
     FenceRun,
     HoldLease,
     IssueListenerCertificates,
@@ -540,6 +541,8 @@ class Cluster:
                 self.lease_holders[name] = self.process
             case ReleaseLease(name):
                 self.leases.pop(name, None)
+            case CreatePartitionStates():
+                self.kafka.create_states()
             case ArchiveDifferences(run_id, secret):
                 run = self.runs[run_id]
                 self.archives.setdefault(secret, Archive(run_id, run.lost_writes + run.foreign_edits))
@@ -666,7 +669,7 @@ class Cluster:
         run.read_at = self.time.now
         run.verdict = self._truth(run.record.profile)
         if run.verdict is Verdict.INCONSISTENT:
-            run.lost_writes, run.foreign_edits = int(self.kafka.lost_write), int(self.kafka.edited)
+            run.lost_writes, run.foreign_edits = int(self.kafka.state_differs()), int(self.kafka.edited)
 
         def finished() -> None:
             if run.state is RunState.RUNNING:
@@ -680,7 +683,7 @@ class Cluster:
             case Profile.ZOOKEEPER:
                 return Verdict.CONSISTENT if self.time.now >= kafka.zookeeper_down_until else Verdict.INCONCLUSIVE
             case Profile.DUAL_WRITE:
-                if kafka.edited or kafka.lost_write:
+                if kafka.edited or kafka.state_differs():
                     return Verdict.INCONSISTENT
                 return Verdict.CONSISTENT if kafka.mirroring() else Verdict.INCONCLUSIVE
             case Profile.COPY:

@@ -118,6 +118,12 @@ class Kafka:
     """How likely a failover is to get stuck in its sync (measured after an edit of ZooKeeper)."""
     stuck: int = 0
     """How many failovers in a row got stuck."""
+    makes_topics_meanwhile: bool = False
+    """A client creates a topic in the seconds of the takeover."""
+    stateless: bool = False
+    """A partition has no state in ZooKeeper: its next change is dropped, and then every failover gets stuck (measured)."""
+    stateless_changed: bool = False
+    """That partition has changed since."""
     migration_epoch: int = -1
     """``kraft_controller_epoch`` in ``/migration``."""
     electing: bool = False
@@ -160,9 +166,18 @@ class Kafka:
         self.leaving.discard(node)
         self.heartbeats_lost.pop(node, None)
         self.in_sync.discard(node)
+        if self.stateless:
+            self.stateless_changed = self.lost_write = True
         if self.zk_controller == node:
             self.zk_controller = None
             self.time.after(self.random.uniform(0.05, 1.0), self._elect_in_zookeeper)
+
+    def create_states(self) -> None:
+        """Create the state of each partition that has none: a controller that is stuck for that reason goes on."""
+        was_stuck = self.stateless_changed and self.mirror_live_from is None
+        self.stateless = self.stateless_changed = False
+        if was_stuck and self.state is ZkMigrationState.MIGRATION and self.active is not None:
+            self._sync(self.epoch)
 
     def expire_controller(self) -> None:
         """Let the session of the controller on ZooKeeper expire: the brokers elect another one, or the same."""
@@ -264,6 +279,7 @@ class Kafka:
     def remove_claim(self) -> None:
         """Delete ``/migration`` and, where it is the quorum's, ``/controller``; brokers on ZooKeeper elect one of theirs then."""
         self.lost_write = self.edited = False  # ZooKeeper is the truth again
+        self.stateless = self.stateless_changed = False  # a broker that is controller writes it
         if self.claim_epoch < 0:
             self.migration_znode, self.mirrored_offset = False, -1
             return
@@ -276,6 +292,10 @@ class Kafka:
     def active(self) -> int | None:
         """The leader, once it has loaded its image."""
         return self.leader if self.leader is not None and self.controllers[self.leader].loaded else None
+
+    def state_differs(self) -> bool:
+        """Whether ZooKeeper lacks a partition's state, or has an old one."""
+        return self.lost_write or self.stateless
 
     def mirroring(self) -> bool:
         """Whether every change reaches ZooKeeper now."""
@@ -491,6 +511,9 @@ class Kafka:
         if self.lost and self.lost != "older ZooKeeper":
             self.mirror_live_from = None
             return
+        if self.stateless_changed:
+            self.mirror_live_from = None
+            return
         if self.random.random() < self.stuck_chance * (1.0 if self.edited else 0.2) and self.stuck < MAX_STUCK:
             self.stuck += 1
             self.mirror_live_from = None
@@ -540,6 +563,7 @@ class Kafka:
             return
         self.copying = False
         self.state = ZkMigrationState.MIGRATION
+        self.stateless = self.makes_topics_meanwhile
         self.mirror_live_from = self.time.now + self.random.uniform(0.2, 1.5)
         for node in self.nodes:
             self.time.after(self.random.uniform(0.05, 2.0), lambda node=node: self._learn_controller(node))  # type: ignore[misc]

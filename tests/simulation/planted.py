@@ -285,6 +285,11 @@ def _no_leader_hangs(_step: StepContext) -> tuple[str, ...]:
     return ()
 
 
+def _nobody_creates_states(_step: StepContext, _action: type[Any]) -> bool:
+    """Fail over without the states that partitions lack in ZooKeeper."""
+    return True
+
+
 def _every_partition_has_room(_replicas: Replicas) -> int:
     """Let a batch take any replica."""
     return 9
@@ -296,6 +301,7 @@ def _nobody_goes_alone(*_: Any) -> list[str]:
 
 
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "stateless": (StepContext, "has_tried", _nobody_creates_states),
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
     "careless": (gates, "cluster_blockers", _nobody_asks_for_isr),
     "unheard": (rolls, "roll_changed_controllers", _the_change_is_not_rolled_out),

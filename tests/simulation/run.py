@@ -31,6 +31,7 @@ from kraftbridge.models.decision import (
     Action,
     ApplyControllers,
     ConfigureBrokers,
+    CreatePartitionStates,
     Decision,
     RemoveControllerClaim,
     RestartPod,
@@ -58,6 +59,8 @@ from kraftbridge.phases.draft import Identity, Migration
 
 SAME_NAME = 0.5
 """Part of the migrations that begin anew after a rollback which do so as another resource of the same name."""
+TOPICS_MEANWHILE = 0.15
+"""Part of the runs with faults in which a client creates a topic in the seconds of the takeover."""
 MAX_AGE_SECONDS = 300
 NEXT_UID = 0x9E3779B9
 """Odd, so that no UID comes back."""
@@ -204,6 +207,9 @@ class Run:
             self.cluster.trouble = Trouble(*(self.random.random() * p for p in (0.2, 0.05, 0.1, 0.15, 0.1)))
             self.cluster.kafka.stuck_chance = self.random.choice([0.0, 0.3, 0.8])
             self.cluster.kafka.deaf = self.random.random() < 0.2
+            # Drawn apart: the other draws of a seed stay what they were.
+            self.cluster.kafka.makes_topics_meanwhile = Random(f"topics of {seed}").random() < TOPICS_MEANWHILE
+            self.coverage.faults["topic_during_the_takeover"] += self.cluster.kafka.makes_topics_meanwhile
             self.coverage.faults["controllers_cannot_log_in"] += self.cluster.kafka.deaf
             # Few: a migration that stays in preflight until the faults end proves nothing about the phases after it.
             if seed % 8 == REHEARSED_WITH_TROUBLE:
@@ -212,6 +218,8 @@ class Run:
                 self.cluster.trouble.rehearsal_unknown = own.choice([0.0, 0.3])
                 self.cluster.trouble.rehearsal_hangs = own.choice([0.0, 0.2])
                 self.cluster.dry_starts.hangs = own.choice([0.0, 0.2])
+        self.creation_failed = False
+        """Whether the operator could not create the state of partitions that have none in ZooKeeper."""
         self.stores = Stores(seed, troubled=self.faults != Faults())
         self.settings = Settings(seed, troubled=self.faults != Faults())
         self.cluster.settings = self.settings
@@ -407,6 +415,7 @@ class Run:
                 break
             outcomes.append(self._carry_out(action, sick))
             self.coverage.states[phase, type(action).__name__] += 1
+            self.creation_failed |= isinstance(action, CreatePartitionStates) and bool(outcomes[-1].error)
             if outcomes[-1].error:
                 break  # a later act may rest upon this one: the loop leaves it to the next step
             cluster.time.advance(self.random.uniform(0.0, 0.1))
@@ -679,10 +688,16 @@ class Run:
         never = self.spec.verification.healing is Healing.NEVER
         stalled = condition(self.status.conditions, ConditionType.STALLED)
         asked = stalled is not None and stalled.status == "True" and stalled.reason == Reason.HEALING
+        history = self.status.zookeeper_history
+        asked |= (
+            history is not None and history.contradiction is not None and stalled_for(self.status, Reason.INCONSISTENT)
+        )
         given_up = self.status.healing is not None and self.status.healing.given_up_at is not None
         if controllers is None or kafka.active is None or not (never or given_up or asked):
             return
-        if kafka.state is ZkMigrationState.MIGRATION and (kafka.lost_write or kafka.mirror_live_from is None):
+        if never or self.creation_failed:
+            kafka.create_states()
+        if kafka.state is ZkMigrationState.MIGRATION and (kafka.state_differs() or kafka.mirror_live_from is None):
             self.cluster.crash(controllers, kafka.active)
 
     def _help_to_register(self, node: int) -> None:

@@ -732,6 +732,9 @@ class FakeKafka:
     def remove_controller_claim(self, expected_kraft_epoch: int) -> None:
         self.claimed = False
 
+    def create_partition_states(self) -> tuple[str, ...]:
+        return ()
+
     # BrokerPort
     def cluster_state(self) -> ClusterState:
         lacking = self.under_replicated

@@ -119,6 +119,11 @@ class ArchiveDifferences:
 
 
 @dataclass(frozen=True, slots=True)
+class CreatePartitionStates:
+    """Create the state of each partition that has none in ZooKeeper, without which every failover gets stuck."""
+
+
+@dataclass(frozen=True, slots=True)
 class WriteCanary:
     """Create the canary topic and set the canary quota at the active KRaft controller."""
 
@@ -256,6 +261,7 @@ Action = (
     | RecordBroker
     | RenewLeaders
     | ArchiveDifferences
+    | CreatePartitionStates
     | WriteCanary
     | RemoveCanary
     | LaunchRun

@@ -159,6 +159,10 @@ class StepContext:
         """Return the error of a failed action of the last step, ``""`` when none failed."""
         return next((o.error for o in self.observation.outcomes if o.error), "")
 
+    def has_tried(self, action: type[Action]) -> bool:
+        """Return whether the last step tried an action of a kind, with success or without."""
+        return any(outcome.action == action.__name__ for outcome in self.observation.outcomes)
+
 
 def _ids_at(pod: PodState, zookeeper: ZooKeeperState) -> list[int]:
     """Return the brokers that registered the pod's name or address."""

@@ -5,9 +5,13 @@ continues (``KRaftMigrationDriver``, SYNC_KRAFT_TO_ZK). That also overwrites cha
 ZooKeeper alone. So the operator archives the differences first, and heals more than partition state only if
 ``spec.verification.healing`` allows it.
 
-A failover can get stuck: a conditional update of ``/migration`` fails for ever while every metric is green. So each
-failover is counted before it starts, at most `MAX_FAILOVERS` are made, and each one is complete only when the offset in
-``/migration`` moves in a newer epoch.
+A topic that a client created while KRaft took over has no partition state in ZooKeeper.
+The controller creates none: its next change fails there, and from then on every failover gets stuck
+(`ZooKeeperStore.create_partition_states`). So these states are created before each failover.
+
+A failover can get stuck for another reason: a conditional update of ``/migration`` fails for ever while every metric
+is green. So each failover is counted before it starts, at most `MAX_FAILOVERS` are made, and each one is complete only
+when the offset in ``/migration`` moves in a newer epoch.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from kraftbridge.models.conditions import Reason
-from kraftbridge.models.decision import ArchiveDifferences, EventReason, EventType
+from kraftbridge.models.decision import ArchiveDifferences, CreatePartitionStates, EventReason, EventType
 from kraftbridge.models.observation import Archive, Unobserved
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.report import Profile, Verdict
@@ -76,6 +80,12 @@ def heal(draft: Draft, record: VerificationStatus) -> Wait | None:
     return _wait(
         f"controller failover {current.failovers} is not complete: the offset in /migration must move in a newer epoch"
     )
+
+
+def create_states(draft: Draft, record: VerificationStatus) -> None:
+    """Let partitions that lack a state in ZooKeeper get one where no failover follows: this overwrites nothing."""
+    if record.partition_state_differing and draft.spec.verification.healing is not Healing.NEVER:
+        draft.act(CreatePartitionStates())
 
 
 def _healing_of(step: StepContext, record: VerificationStatus) -> HealingStatus:
@@ -195,9 +205,14 @@ def is_overdue(step: StepContext) -> bool:
     return current is not None and observed.age(step, current.failover_at) >= _patience(step)
 
 
-def advice(step: StepContext, record: VerificationStatus) -> str:
+def advice(step: StepContext, record: VerificationStatus, *, heals: bool) -> str:
     """Return why the operator does not heal an inconsistent verdict, and what the user can do."""
     current = step.status.healing
+    if not heals:
+        return (
+            "repair them, or restart the active controller, which overwrites ZooKeeper's side: "
+            "the operator makes no failover unasked after ZooKeeper was not what it had been"
+        )
     if current is not None and current.given_up_at is not None:
         return f"healing was given up after {current.failovers} controller failovers; repair them"
     if may_heal(Healing.AUTO, record):
@@ -252,6 +267,9 @@ def _fail_over(draft: Draft, current: HealingStatus) -> Wait:
     pod = observed.controller_pod(draft, active.node_id)
     if pod is None:
         return _wait_before_failover(f"controller {active.node_id} has no pod")
+    if not draft.has_tried(CreatePartitionStates):
+        draft.act(CreatePartitionStates())
+        return _wait_before_failover("partitions that have no state in ZooKeeper get one")
     counted = {
         "failovers": current.failovers + 1,
         "failover_at": draft.now,

@@ -103,10 +103,11 @@ def ensure_verdict(
                 if waiting is not None:
                     return waiting
             if _ended_before(draft, record, RECHECK_INCONSISTENT_AFTER):
+                healing.create_states(draft, record)
                 _launch(draft, profile, gate, purpose)
             message = (
                 f"{record.differing} entities differ ({record.reason}); read ConfigMap {record.report}, "
-                f"then {healing.advice(draft, record)}; it is checked again every minute"
+                f"then {healing.advice(draft, record, heals=heals)}; it is checked again every minute"
             )
             return Wait(message, WaitKind.VERIFICATION, Reason.INCONSISTENT, stalled=True)
         case Verdict.INCONCLUSIVE | None:

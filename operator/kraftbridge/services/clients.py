@@ -93,6 +93,10 @@ class AbandonedZooKeeper:
         """Fail: nothing is removed."""
         raise ActionError(f"the phase of this migration does not use ZooKeeper (KRaft epoch {expected_kraft_epoch})")
 
+    def create_partition_states(self) -> NoReturn:
+        """Fail: nothing is created."""
+        raise ActionError("the phase of this migration does not use ZooKeeper")
+
     def close(self) -> None:
         """Do nothing: there is no session."""
 

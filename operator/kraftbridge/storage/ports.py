@@ -176,6 +176,9 @@ class ZooKeeperPort(Protocol):
     def remove_controller_claim(self, expected_kraft_epoch: int) -> None:
         """Delete ``/controller`` of that epoch and ``/migration``. This is the last step of a rollback."""
 
+    def create_partition_states(self) -> tuple[str, ...]:
+        """Create the state of each partition that has none, and return these partitions."""
+
     def close(self) -> None:
         """End the session."""
 

@@ -1,6 +1,7 @@
 """The operator's client of ZooKeeper.
 
 It reads the znodes that show the state of a migration, and removes those that a rollback removes.
+It creates the states of partitions that the takeover kept ZooKeeper's controller from writing.
 
 Functions that parse a payload raise ValueError, KeyError, TypeError or `MetadataError` if they cannot read it.
 """
@@ -8,6 +9,7 @@ Functions that parse a payload raise ValueError, KeyError, TypeError or `Metadat
 from __future__ import annotations
 
 import ipaddress
+import json
 import logging
 import shutil
 import ssl
@@ -23,12 +25,27 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import BadVersionError, KazooException, NoAuthError, NoNodeError
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.security import ACL, Id
 from typing_extensions import override
 
 from kraftbridge.constants import CANARY_USER
-from kraftbridge.exceptions import ActionError, ConflictError, ObservationError, UndecodableZnodeError
+from kraftbridge.exceptions import (
+    ActionError,
+    ConflictError,
+    MetadataError,
+    ObservationError,
+    UndecodableZnodeError,
+)
 from kraftbridge.kafka.client import resolve, resolve_all
 from kraftbridge.metadata.zookeeper.session import (
     Retries,
@@ -38,7 +55,7 @@ from kraftbridge.metadata.zookeeper.session import (
     children,
     new_session,
 )
-from kraftbridge.metadata.zookeeper.znodes import migration_znode
+from kraftbridge.metadata.zookeeper.znodes import TopicAssignment, migration_znode
 from kraftbridge.models.observation import (
     BrokerZnode,
     ControllerZnode,
@@ -91,8 +108,29 @@ _CLOSE_SECONDS: Final = 2.0
 _FOUR_LETTER_WORD_SECONDS: Final = 2.0
 _DEFAULT_PORT: Final = 2181
 _BATCH_PATHS: Final = 500
+_TOPICS: Final = "/brokers/topics"
+_AUTHENTICATED: Final = Id("auth", "")
+"""Stands for the session's own users (``PrepRequestProcessor.fixupACL``)."""
+_STATE_PAUSE_SECONDS: Final = 3.0
+"""Between the two looks at a partition without state. The deletion of a topic takes milliseconds."""
 _RETRIES: Final = Retries(connection=-1, command=0, max_delay_seconds=1.0)
 """Connections are retried without limit, on kazoo's own thread. kazoo resolves the names again at each attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stateless:
+    """A partition without state, and the version of its topic at that time."""
+
+    topic: str
+    created: int
+    version: int
+    number: int
+    replicas: tuple[int, ...]
+
+    @property
+    def state_path(self) -> str:
+        """Where its state belongs."""
+        return f"{_TOPICS}/{self.topic}/partitions/{self.number}/state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,6 +476,99 @@ class ZooKeeperStore:
             value = str(written).encode()
             _result(client.set_async("/controller_epoch", value, node[1].version), deadline)
 
+    def create_partition_states(self) -> tuple[str, ...]:
+        """Create the state of each partition that has none, and return these partitions as ``topic-partition``.
+
+        ZooKeeper's controller writes the state after a client has created the topic or added the partition.
+        When KRaft takes over in between, nobody writes it.
+        The copy takes all replicas to be in sync and the first to lead (``ZkTopicMigrationClient``).
+        The next change of the partition then fails in ZooKeeper, together with all other changes of its event.
+        The state that this method creates says what the copy took it to be.
+        The next SYNC_KRAFT_TO_ZK of a controller corrects it (``KRaftMigrationZkWriter``).
+
+        A topic that is being deleted has no states for a moment either.
+        So only a partition without state at two looks, of a topic that did not change in between, gets one.
+
+        Raises
+        ------
+        ConflictError
+            A topic changed, or another client created a state, between look and write; repeat the call.
+        ActionError
+            ZooKeeper did not answer or refused; repeat the call.
+        """
+        operation = f"creation of partition states in {self._source}"
+        try:
+            found = self._without_state()
+            if not found:
+                return ()
+            time.sleep(_STATE_PAUSE_SECONDS)
+            again = self._without_state()
+            lasting = [partition for partition in found if partition in again]
+            for partition in lasting:
+                self._create_state(partition)
+        except (NodeExistsError, NoNodeError, BadVersionError) as error:
+            raise ConflictError(f"{operation}: a topic changed in between") from error
+        except (KazooException, KazooTimeoutError, OSError) as error:
+            raise ActionError(f"{operation} failed: {self._explain(error)}") from error
+        except MetadataError as error:
+            raise ActionError(f"{operation}: {error}") from error
+        return tuple(sorted(f"{partition.topic}-{partition.number}" for partition in lasting))
+
+    def _without_state(self) -> list[_Stateless]:
+        """Return the partitions that have an assignment and no state."""
+        deadline = time.monotonic() + _CALL_SECONDS
+        topics = _names(children(self._connected(deadline), _TOPICS), deadline)
+        found: list[_Stateless] = []
+        for start in range(0, len(topics), _BATCH_PATHS):
+            deadline = time.monotonic() + _CALL_SECONDS
+            client = self._connected(deadline)
+            asked = {topic: client.get_async(f"{_TOPICS}/{topic}") for topic in topics[start : start + _BATCH_PATHS]}
+            assigned: list[_Stateless] = []
+            for topic, answer in asked.items():
+                node = _result(answer, deadline)
+                if node is None:  # deleted since the topics were listed
+                    continue
+                assignment = TopicAssignment.parse(f"{_TOPICS}/{topic}", node[0])
+                version = (node[1].czxid, node[1].version)
+                assigned += [_Stateless(topic, *version, n, tuple(r)) for n, r in assignment.replicas.items()]
+            found += self._stateless_of(assigned)
+        return found
+
+    def _stateless_of(self, partitions: Sequence[_Stateless]) -> Iterator[_Stateless]:
+        for start in range(0, len(partitions), _BATCH_PATHS):
+            batch = partitions[start : start + _BATCH_PATHS]
+            deadline = time.monotonic() + _CALL_SECONDS
+            client = self._connected(deadline)
+            asked = [client.exists_async(partition.state_path) for partition in batch]
+            yield from (p for p, answer in zip(batch, asked, strict=True) if _result(answer, deadline) is None)
+
+    def _create_state(self, partition: _Stateless) -> None:
+        """Create a partition's state and what lacks above it, in one transaction with the topic's version."""
+        deadline = time.monotonic() + _CALL_SECONDS
+        client = self._connected(deadline)
+        topic_path = f"{_TOPICS}/{partition.topic}"
+        acls = _result(acl(client, topic_path), deadline)
+        epoch = _result(client.get_async("/controller_epoch"), deadline)
+        if acls is None or epoch is None:
+            raise NoNodeError
+        state = {
+            "controller_epoch": int(epoch[0]),
+            "leader": partition.replicas[0],
+            "version": 1,
+            "leader_epoch": 0,
+            "isr": partition.replicas,
+        }
+        acl_of_topic = [entry._replace(id=_AUTHENTICATED) if _is_masked(entry) else entry for entry in acls[0]]
+        transaction = client.transaction()
+        transaction.check(topic_path, partition.version)
+        for path in (f"{topic_path}/partitions", f"{topic_path}/partitions/{partition.number}"):
+            if _result(client.exists_async(path), deadline) is None:
+                transaction.create(path, b"", acl=acl_of_topic)
+        transaction.create(partition.state_path, json.dumps(state).encode(), acl=acl_of_topic)
+        for outcome in _result(transaction.commit_async(), deadline) or ():
+            if isinstance(outcome, KazooException) and not isinstance(outcome, RolledBackError | RuntimeInconsistency):
+                raise outcome
+
     # -------------------------------------------------------------------------------------------- the session
 
     def _connected(self, deadline: float) -> KazooClient:
@@ -543,6 +674,11 @@ def _dispose(client: KazooClient) -> None:
         client.stop()
     with suppress(KazooException, KazooTimeoutError, OSError):
         client.close()
+
+
+def _is_masked(entry: ACL) -> bool:
+    """Return whether ZooKeeper hides the digest of an entry, as it does from who may not change the ACL."""
+    return entry.id.scheme == "digest" and str(entry.id.id).endswith(":x")
 
 
 def _result(answer: Any, deadline: float) -> Any:

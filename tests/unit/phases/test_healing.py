@@ -10,8 +10,8 @@ import pytest
 from tests.support.observations import NOW, RUN_ID, Situation, open_gate, quorum, record, zookeeper
 
 from kraftbridge.models.conditions import ConditionType, condition
-from kraftbridge.models.decision import ArchiveDifferences, LaunchRun, RestartPod
-from kraftbridge.models.observation import Archive, MigrationZnode, Unobserved
+from kraftbridge.models.decision import ArchiveDifferences, CreatePartitionStates, LaunchRun, RestartPod
+from kraftbridge.models.observation import ActionOutcome, Archive, MigrationZnode, Unobserved
 from kraftbridge.models.phase import Phase, Target
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import Healing
@@ -63,7 +63,15 @@ def under_way(failovers: int = 0, **changes: Any) -> HealingStatus:
 
 
 def restarted(situation: Situation) -> list[int]:
-    return [a.node_id for a in situation.decide().actions if isinstance(a, RestartPod)]
+    """Return which controllers restart once the states that partitions lack are created, which comes before each failover."""
+    decision = situation.decide()
+    if decision.actions == (CreatePartitionStates(),):
+        decision = created(situation).decide()
+    return [a.node_id for a in decision.actions if isinstance(a, RestartPod)]
+
+
+def created(situation: Situation, error: str = "") -> Situation:
+    return situation.observing(outcomes=(ActionOutcome(CreatePartitionStates.__name__, error),))
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -100,7 +108,12 @@ def test_no_failover_before_the_archive_is_seen_whole(archive: Any) -> None:
 def test_the_active_controller_is_restarted_and_counted_before() -> None:
     situation = inconsistent(Phase.DUAL_WRITE, "a lost partition state", Healing.PARTITION_STATE)
     situation = situation.observing(archive=Archive(RUN_ID, 1))
-    decision = situation.decide()
+    before = situation.decide()
+    assert before.actions == (CreatePartitionStates(),)
+    assert before.status.healing is not None
+    assert before.status.healing.failovers == 0, "nothing restarts yet"
+    assert "partitions that have no state" in before.status.message
+    decision = created(situation).decide()
     assert restarted(situation) == [3000]
     current = decision.status.healing
     assert current is not None
@@ -108,6 +121,34 @@ def test_the_active_controller_is_restarted_and_counted_before() -> None:
     assert current.archived_at == NOW
     assert decision.status.operation is not None
     assert decision.status.operation.kind is OperationKind.RESTART_CONTROLLER
+
+
+def test_states_that_cannot_be_created_do_not_keep_a_failover_from_healing_the_rest() -> None:
+    situation = inconsistent(Phase.DUAL_WRITE, "both", Healing.AUTO, healing=under_way())
+    failed = created(situation, "creation of partition states in ZooKeeper failed: NoAuthError")
+    assert [a.node_id for a in failed.decide().actions if isinstance(a, RestartPod)] == [3000]
+
+
+def test_states_are_created_before_every_failover() -> None:
+    situation = allowing(standing(PATIENCE), Healing.PARTITION_STATE)
+    assert situation.decide().actions == (CreatePartitionStates(),)
+    patience = situation.spec.strategy.sync_patience_seconds
+    again = after_failover(1, patience)
+    assert again.decide().actions == (CreatePartitionStates(),)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("found", FOUND)
+def test_where_no_failover_follows_missing_states_are_created_before_each_comparison(
+    found: str, setting: Healing
+) -> None:
+    situation = inconsistent(Phase.DUAL_WRITE, found, setting, healing=under_way(3, given_up_at=NOW))
+    early = situation.decide()
+    assert not early.actions
+    later = situation.later(70).decide()
+    assert [a for a in later.actions if isinstance(a, LaunchRun)]
+    creates = setting is not Healing.NEVER and FOUND[found][2] > 0
+    assert (CreatePartitionStates() in later.actions) is creates
 
 
 @pytest.mark.parametrize(
@@ -165,6 +206,7 @@ def test_a_failover_that_leads_to_no_sync_is_repeated_twice_at_most(count: int, 
     assert restarted(situation) == ([3000] if again else [])
     if not again:
         decision = situation.decide()
+        assert CreatePartitionStates() not in decision.actions
         assert decision.status.healing is not None
         assert decision.status.healing.given_up_at == NOW
         later = situation.after(decision).later(5)

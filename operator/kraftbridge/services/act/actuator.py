@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from kraftbridge.models.decision import (
     ArchiveDifferences,
     CollectRun,
     ConfigureBrokers,
+    CreatePartitionStates,
     FenceRun,
     HoldLease,
     IssueListenerCertificates,
@@ -70,6 +72,7 @@ _STATEFUL_SET = ("apps/v1", "StatefulSet")
 _TRIES = 5
 """Conflicts with the StatefulSet's controller after which an act is left to the next step."""
 
+logger = logging.getLogger(__name__)
 
 _ForBrokers = (
     LockStatefulSet
@@ -87,6 +90,7 @@ _ForBrokers = (
 _ForQuorum = (
     ApplyControllers
     | IssueListenerCertificates
+    | CreatePartitionStates
     | WriteCanary
     | RemoveCanary
     | KeepCopy
@@ -168,6 +172,10 @@ class Actuator:
                 # Both were read without the Secrets.
                 step.memory.survey = None
                 step.memory.dry_start = None
+            case CreatePartitionStates():
+                created = step.clients.zookeeper.create_partition_states()
+                if created:
+                    logger.warning("partitions had no state in ZooKeeper, which was created: %s", ", ".join(created))
             case WriteCanary(value, replicas):
                 step.clients.controllers.write_canary(value, replicas)
                 step.memory.canary_committed = value
