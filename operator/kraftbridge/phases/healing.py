@@ -82,7 +82,7 @@ def heal(draft: Draft, record: VerificationStatus) -> Wait | None:
     )
 
 
-def create_states(draft: Draft, record: VerificationStatus) -> None:
+def restore_states(draft: Draft, record: VerificationStatus) -> None:
     """Let partitions that lack a state in ZooKeeper get one where no failover follows: this overwrites nothing."""
     if record.partition_state_differing and draft.spec.verification.healing is not Healing.NEVER:
         draft.act(CreatePartitionStates())

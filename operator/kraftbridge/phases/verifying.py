@@ -103,7 +103,7 @@ def ensure_verdict(
                 if waiting is not None:
                     return waiting
             if _ended_before(draft, record, RECHECK_INCONSISTENT_AFTER):
-                healing.create_states(draft, record)
+                healing.restore_states(draft, record)
                 _launch(draft, profile, gate, purpose)
             message = (
                 f"{record.differing} entities differ ({record.reason}); read ConfigMap {record.report}, "
