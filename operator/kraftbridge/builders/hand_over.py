@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -36,7 +37,12 @@ from kraftbridge.models.phase import BrokerMode
 from kraftbridge.models.protocol import BRIDGE
 from kraftbridge.models.protocol import SETTING as PROTOCOL
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import GuardedStatefulSet, ListenerCertificatesStatus, RequiredVariable
+from kraftbridge.models.status import (
+    GuardedStatefulSet,
+    ListenerCertificatesStatus,
+    ReferringVariable,
+    RequiredVariable,
+)
 from kraftbridge.outside.json_text import parsed_json
 
 _CONFLUENT_PREFIX: Final = "KAFKA_"
@@ -56,6 +62,10 @@ _ABOUT_BITNAMI_FILE: Final = (
     "The ConfigMap has the controllers' real listener; "
     "listeners.controller only keeps the chart from adding variables for it"
 )
+_EXPANDED: Final = re.compile(r"\$\$|\$\(([^()]+)\)|\$\{(?:\w+:)?(\w+)\}")
+"""``$(NAME)``, which the kubelet expands (``$$`` escapes it), and ``${env:NAME}`` of Kafka's providers (KIP-421)."""
+_IN_SHELL: Final = re.compile(r"\$(\w+)|\$\{(\w+)\}")
+"""``$NAME`` and ``${NAME}`` in a command of the image. ``${NAME:-…}`` does without the variable."""
 _KEPT_METADATA: Final = ("name", "namespace", "labels", "annotations")
 
 
@@ -83,6 +93,7 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
             volume=source.volume,
             config_map="" if secret else mounted,
             secret=mounted if secret else "",
+            references=_references(spec, facts),
             issued_secret=facts.issued_secret,
             image="" if facts.upgrade is None else facts.upgrade.image,
         )
@@ -101,9 +112,25 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
         ),
         present_variables=tuple(sorted({v for v in facts.variables if _is_login(v, spec.brokers.env_prefix)})),
         empty_variables=tuple(sorted(name for name, value in of_image.items() if not value)),
+        references=_references(spec, facts),
         issued_secret=facts.issued_secret,
         image="" if facts.upgrade is None else facts.upgrade.image,
     )
+
+
+def _references(spec: MigrationSpec, facts: BrokerFacts) -> tuple[ReferringVariable, ...]:
+    """Return the overlay's variables that refer to variables of the user's template.
+
+    Without the one that it refers to, a command prints nothing, and ``$(NAME)`` stays as it is.
+    """
+    commands = image_variables(spec, facts, BrokerMode.KRAFT)
+    found = []
+    for name, value in sorted(environment(spec, facts, BrokerMode.KRAFT).items()):
+        pattern = _IN_SHELL if name in commands else _EXPANDED
+        named = {group for match in pattern.finditer(value) for group in match.groups() if group}
+        if refers_to := tuple(sorted(named & facts.given)):
+            found.append(ReferringVariable(name=name, value=value, refers_to=refers_to))
+    return tuple(found)
 
 
 def _is_login(variable: str, prefix: str) -> bool:
@@ -124,6 +151,7 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
         missing.append(f"an image with Kafka {BRIDGE}, such as {needed.image}")
     if not container.get("envFrom"):
         missing += [name for name in needed.present_variables if name not in env]
+        missing += [words for reference in needed.references if (words := _dangling(reference, env))]
     missing += [
         f"no {name}" for name in needed.empty_variables if env.get(name) or "valueFrom" in variables.get(name, {})
     ]
@@ -241,6 +269,15 @@ def _has(variable: RequiredVariable, value: str | None) -> bool:
     if variable.entry and value is not None:
         return variable.value in [entry.strip() for entry in value.split(",")]
     return value == variable.value
+
+
+def _dangling(reference: ReferringVariable, env: Mapping[str, str]) -> str:
+    """Return which variables are gone that a value of the migration refers to, ``""`` if none is or it was replaced."""
+    if env.get(reference.name) != reference.value:
+        return ""
+    # A value that refers to its own name means that of ``envFrom``.
+    gone = [name for name in reference.refers_to if name not in env or name == reference.name]
+    return f"{', '.join(gone)}, to which {reference.name} refers" if gone else ""
 
 
 def _mounts_kraft_properties(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> bool:

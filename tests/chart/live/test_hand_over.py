@@ -295,6 +295,23 @@ def test_the_brokers_login_to_the_controllers_must_stay(cluster: Cluster, releas
     cluster.do(*attempt, f"{login}-", user=SOMEBODY)
 
 
+def test_a_variable_to_which_a_value_of_ours_refers_must_stay(cluster: Cluster, release: Release) -> None:
+    complete(cluster, release, "referring")
+    ours = {"name": "KAFKA_NODE_ID_COMMAND", "value": 'eval "$KAFKA_BROKER_ID_COMMAND"'}
+    referred = "KAFKA_BROKER_ID_COMMAND"
+    env = [ours, {"name": referred, "value": "hostname"}]
+    patch = json.dumps({"spec": {"template": {"spec": {"containers": [{"name": "kafka", "env": env}]}}}})
+    cluster.do("patch", "statefulset", "referring", "--patch", patch, user=SOMEBODY)
+    needed = {"name": "referring", "container": "kafka", "references": [{**ours, "refersTo": [referred]}]}
+    record(cluster, {"guarded": True, "statefulSets": [needed]})
+    attempt = ("set", "env", "statefulset/referring", "--dry-run=server")
+    eventually(lambda: cluster.run(*attempt, f"{referred}-", user=SOMEBODY).returncode != 0, "the new record counts")
+    words = f"{ours['name']} refers to {referred}. Give container kafka these variables again, or other values"
+    assert words in cluster.refused(*attempt, f"{referred}-", user=SOMEBODY)
+    cluster.do(*attempt, f"{referred}=another", user=SOMEBODY)
+    cluster.do(*attempt, f"{referred}-", f"{ours['name']}=hostname", user=SOMEBODY)
+
+
 def test_the_brokers_certificate_for_the_controllers_must_stay(cluster: Cluster, release: Release) -> None:
     complete(cluster, release, "certificate")
     mounted = {"name": "kraftbridge-listener", "secret": {"secretName": "issued"}}
