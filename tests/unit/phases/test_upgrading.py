@@ -11,6 +11,7 @@ import pytest
 from tests.support.observations import (
     BROKER_IDS,
     BROKER_SET,
+    CONTROLLERS,
     FINE_SETTINGS,
     FORMER_PROTOCOL,
     NOW,
@@ -50,7 +51,7 @@ from kraftbridge.models.observation import StatefulSetState, TopicRedundancy, Un
 from kraftbridge.models.phase import BrokerMode, Phase, Target
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import ConfigStyle, PropertiesSource, RollbackSpec, UpgradeSpec
-from kraftbridge.models.status import BrokerUpgradeStatus, FindingStatus, NodeStatus
+from kraftbridge.models.status import BrokerUpgradeStatus, FindingStatus, NodeStatus, Operation, OperationKind
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Stated
 from kraftbridge.phases.becoming.settings import differing_settings
 
@@ -463,6 +464,22 @@ def test_the_lift_is_recorded_before_the_first_template_has_it() -> None:
     said = condition(decision.status.conditions, ConditionType.ROLLBACK_POSSIBLE)
     assert said is not None
     assert f"keeps image {UPGRADE.image}" in said.message
+
+
+def test_the_lift_is_recorded_too_where_the_first_template_has_it_while_a_controller_restarts() -> None:
+    """All controllers were down at the takeover's first step, and one of them restarts: every template is rendered then."""
+    case = rolling(Phase.TAKING_OVER, 0)
+    record = BrokerUpgradeStatus(needed=True, protocol=FORMER_PROTOCOL)
+    operation = Operation(
+        kind=OperationKind.RESTART_CONTROLLER, node_id=100, pod=f"{CONTROLLERS}-0", pod_uid="former", started_at=NOW
+    )
+    asked = case.asking(brokers=case.spec.brokers.model_copy(update={"upgrade": UPGRADE}))
+    case = asked.with_status(broker_upgrade=record, operation=operation)
+    decision = case.observing(stateful_sets=(broker_set(BrokerMode.UPGRADED),)).decide()
+    rendered = [a.mode for a in decision.actions if isinstance(a, ConfigureBrokers)]
+    assert rendered in ([], [BrokerMode.MIGRATION])
+    assert decision.status.broker_upgrade is not None
+    assert (decision.status.broker_upgrade.lifted_at is not None) is bool(rendered)
 
 
 def test_a_template_that_lost_its_fields_gets_them_back_at_the_quorum() -> None:
