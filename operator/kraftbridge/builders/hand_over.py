@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -141,8 +141,7 @@ def _is_login(variable: str, prefix: str) -> bool:
 
 def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what of ``needed`` a pod template lacks, in words; the chart's admission policy judges in the same way."""
-    containers = entries(template, "spec", "containers")
-    container: Mapping[str, Any] = next((c for c in containers if c.get("name") == needed.container), {})
+    container = _container(needed, template)
     variables = variables_of(container)
     env = {name: str(entry.get("value", "")) for name, entry in variables.items()}
     missing = [variable.words for variable in needed.variables if not _has(variable, env.get(variable.name))]
@@ -157,10 +156,14 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
     ]
     if needed.volume and not _mounts_kraft_properties(needed, template):
         missing.append(f"volume {needed.volume} with {needed.mounted}")
-    if needed.issued_secret and not _mounts_secret(needed.issued_secret, entries(template, "spec", "volumes")):
-        missing.append(f"a volume with Secret {needed.issued_secret}")
+    missing += _uncertified(needed, template, container)
     missing += [f"no {name}={env[name]}" for name in writes_to_zookeeper(env)]
     return tuple(missing)
+
+
+def _container(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> Mapping[str, Any]:
+    containers = entries(template, "spec", "containers")
+    return next((c for c in containers if c.get("name") == needed.container), {})
 
 
 def owner_renders(needed: GuardedStatefulSet, stateful_set: Mapping[str, Any]) -> bool:
@@ -181,8 +184,9 @@ def owner_renders(needed: GuardedStatefulSet, stateful_set: Mapping[str, Any]) -
     template = section(applied, "spec").get("template")
     if template is not None and not lacking(needed, template):
         return True
+    paths = tuple(_paths(needed, stateful_set["spec"]["template"]))
     return any(
-        all(_owns(section(entry, "fieldsV1"), path) for path in _paths(needed))
+        all(_owns(section(entry, "fieldsV1"), path) for path in paths)
         for entry in entries(metadata, "managedFields")
         if _applied_by_another(entry)
     )
@@ -261,8 +265,28 @@ def exported(obj: Mapping[str, Any]) -> dict[str, Any]:
     return {"apiVersion": kept.pop("apiVersion"), "kind": kept.pop("kind"), "metadata": metadata, **kept}
 
 
-def _mounts_secret(secret: str, volumes: Iterable[Mapping[str, Any]]) -> bool:
-    return any(section(volume, "secret").get("secretName") == secret for volume in volumes)
+def _uncertified(
+    needed: GuardedStatefulSet, template: Mapping[str, Any], container: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield what the brokers' certificate lacks: its volume, or the mount in Kafka's container."""
+    if not needed.issued_secret:
+        return
+    if not _volumes_of(needed.issued_secret, template):
+        yield f"a volume with Secret {needed.issued_secret}"
+    elif not _mounts_of(needed.issued_secret, template, container):
+        yield f"a mount of Secret {needed.issued_secret} in container {needed.container}"
+
+
+def _volumes_of(secret: str, template: Mapping[str, Any]) -> set[str]:
+    """Return the names of the volumes with a Secret."""
+    volumes = entries(template, "spec", "volumes")
+    return {volume["name"] for volume in volumes if section(volume, "secret").get("secretName") == secret}
+
+
+def _mounts_of(secret: str, template: Mapping[str, Any], container: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the mounts of a Secret in a container."""
+    volumes = _volumes_of(secret, template)
+    return [mount for mount in entries(container, "volumeMounts") if mount["name"] in volumes]
 
 
 def _has(variable: RequiredVariable, value: str | None) -> bool:
@@ -286,16 +310,15 @@ def _mounts_kraft_properties(needed: GuardedStatefulSet, template: Mapping[str, 
     return _is_in_kraft_mode(template) or mounted == wanted
 
 
-def _paths(needed: GuardedStatefulSet) -> Iterator[tuple[str, ...]]:
+def _paths(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield the fields of the pod's spec that a KRaft template sets, as ``managedFields`` spells them."""
+    kafka = ("f:containers", f'k:{{"name":"{needed.container}"}}')
     for variable in needed.variables:
-        yield (
-            "f:containers",
-            f'k:{{"name":"{needed.container}"}}',
-            "f:env",
-            f'k:{{"name":"{variable.name}"}}',
-            "f:value",
-        )
+        yield (*kafka, "f:env", f'k:{{"name":"{variable.name}"}}', "f:value")
+    if needed.issued_secret:
+        for mount in _mounts_of(needed.issued_secret, template, _container(needed, template))[:1]:
+            yield (*kafka, "f:volumeMounts", f'k:{{"mountPath":"{mount["mountPath"]}"}}')
+            yield "f:volumes", f'k:{{"name":"{mount["name"]}"}}', "f:secret", "f:secretName"
     if needed.volume:
         reference = ("f:secret", "f:secretName") if needed.secret else ("f:configMap", "f:name")
         yield "f:volumes", f'k:{{"name":"{needed.volume}"}}', *reference

@@ -315,18 +315,22 @@ def test_a_variable_to_which_a_value_of_ours_refers_must_stay(cluster: Cluster, 
 def test_the_brokers_certificate_for_the_controllers_must_stay(cluster: Cluster, release: Release) -> None:
     complete(cluster, release, "certificate")
     mounted = {"name": "kraftbridge-listener", "secret": {"secretName": "issued"}}
-    patch = json.dumps({"spec": {"template": {"spec": {"volumes": [mounted]}}}})
+    mount = {"name": "kraftbridge-listener", "mountPath": "/etc/kraftbridge-listener"}
+    kafka = {"name": "kafka", "volumeMounts": [mount]}
+    patch = json.dumps({"spec": {"template": {"spec": {"volumes": [mounted], "containers": [kafka]}}}})
     cluster.do("patch", "statefulset", "certificate", "--patch", patch, user=SOMEBODY)
     record(
         cluster,
         {"guarded": True, "statefulSets": [{"name": "certificate", "container": "kafka", "issuedSecret": "issued"}]},
     )
-    gone = json.dumps(
-        {"spec": {"template": {"spec": {"volumes": [{"$patch": "delete", "name": "kraftbridge-listener"}]}}}}
-    )
+    unmounted = {"name": "kafka", "volumeMounts": [{"$patch": "delete", "mountPath": mount["mountPath"]}]}
+    loose = json.dumps({"spec": {"template": {"spec": {"containers": [unmounted]}}}})
+    no_volume = [{"$patch": "delete", "name": "kraftbridge-listener"}]
+    gone = json.dumps({"spec": {"template": {"spec": {"volumes": no_volume, "containers": [unmounted]}}}})
     attempt = ("patch", "statefulset", "certificate", "--dry-run=server", "--patch")
     eventually(lambda: cluster.run(*attempt, gone, user=SOMEBODY).returncode != 0, "the new record counts")
-    assert "mount Secret issued in container kafka" in cluster.refused(*attempt, gone, user=SOMEBODY)
+    for change in (gone, loose):
+        assert "mount Secret issued in container kafka" in cluster.refused(*attempt, change, user=SOMEBODY)
     cluster.do("set", "env", "statefulset/certificate", "--dry-run=server", "OTHER=1", user=SOMEBODY)
 
 
