@@ -358,9 +358,11 @@ def _record_before_upgrade(draft: Draft) -> Wait | None:
     """Return None once every broker serves what ZooKeeper holds, and what they run and would start from is recorded."""
     if draft.status.templates:
         return None
+    if (waiting := _ensure_channel_reaches(draft)) is not None:
+        return waiting
+    upgrading.record_images(draft)
     return (
-        _ensure_channel_reaches(draft)
-        or verifying.ensure_verdict(draft, Profile.UPGRADE, Phase.UPGRADING_BROKERS)
+        verifying.ensure_verdict(draft, Profile.UPGRADE, Phase.UPGRADING_BROKERS)
         or rolls.record_images(draft)
         or templates.record_templates(draft)
     )
@@ -467,6 +469,11 @@ def _ensure_channel_reaches(draft: Draft) -> Wait | None:
             fix = (
                 f"The channel cannot change now ({draft.status.channel}): give the template its former content, "
                 "or roll back (spec.target ZooKeeper) and start again"
+            )
+        if first.code in (Code.UPGRADE_IMAGE_NOT_BRIDGE, Code.UPGRADE_NOT_PROVEN):
+            fix = (
+                "spec.brokers.upgrade cannot change now: let its tag name the image again that preflight has judged, "
+                "or roll back (spec.target ZooKeeper) and start again. Copies are started anew every minute"
             )
         message = f"{changed}: {first.code} on {first.object}: {first.reason}. {fix}"
         return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=requeue_after)

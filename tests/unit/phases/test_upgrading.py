@@ -38,7 +38,7 @@ from kraftbridge.models.broker_record import EffectiveSetting
 from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.config_values import ConfigType
-from kraftbridge.models.decision import ConfigureBrokers, LockStatefulSet, RestartPod
+from kraftbridge.models.decision import ConfigureBrokers, LaunchRun, LockStatefulSet, RestartPod
 from kraftbridge.models.dry_start import (
     ContainerImage,
     CopyOutcome,
@@ -51,7 +51,14 @@ from kraftbridge.models.observation import StatefulSetState, TopicRedundancy, Un
 from kraftbridge.models.phase import BrokerMode, Phase, Target
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import ConfigStyle, PropertiesSource, RollbackSpec, UpgradeSpec
-from kraftbridge.models.status import BrokerUpgradeStatus, FindingStatus, NodeStatus, Operation, OperationKind
+from kraftbridge.models.status import (
+    BrokerUpgradeStatus,
+    DryStartStatus,
+    FindingStatus,
+    NodeStatus,
+    Operation,
+    OperationKind,
+)
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Stated
 from kraftbridge.phases.becoming.settings import differing_settings
 
@@ -392,6 +399,45 @@ def test_no_broker_restarts_before_what_each_serves_was_compared_with_zookeeper(
     before = record(Profile.UPGRADE, Phase.UPGRADING_BROKERS)
     goes_on = entering.with_status(verifications=(before,)).decide()
     assert [type(action) for action in goes_on.actions] == [LockStatefulSet]
+
+
+def test_the_image_of_copies_that_started_after_preflight_is_the_one_that_brokers_must_get() -> None:
+    """The tag moved, and a dry start before the first restart has shown the image that it names now."""
+    entering = open_gate(Phase.UPGRADING_BROKERS).observing(stateful_sets=(broker_set(),), dry_start=copies(digest=NEW))
+    record_of_preflight = BrokerUpgradeStatus(
+        needed=True, protocol=FORMER_PROTOCOL, images={f"{BROKER_SET}/kafka": "sha256:" + "d" * 64}
+    )
+    before = record(Profile.UPGRADE, Phase.UPGRADING_BROKERS)
+    case = entering.with_status(templates=(), verifications=(before,), broker_upgrade=record_of_preflight)
+    decision = case.decide()
+    assert [type(action) for action in decision.actions] == [LockStatefulSet]
+    assert decision.status.broker_upgrade is not None
+    assert decision.status.broker_upgrade.images == {f"{BROKER_SET}/kafka": NEW}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"release": "3.8.1"}, "UpgradeImageNotBridge"),
+        ({"release": "?"}, "UpgradeNotProven"),
+        ({"digest": ""}, "UpgradeNotProven"),
+        ({}, ""),
+    ],
+)
+def test_a_dry_start_after_preflight_judges_the_new_image_too(changed: dict[str, str], words: str) -> None:
+    """The pod template changed, so copies started anew, and the tag names another release by now."""
+    entering = open_gate(Phase.UPGRADING_BROKERS).observing(stateful_sets=(broker_set(),), dry_start=copies(**changed))
+    channel = entering.status.channel
+    assert channel is not None
+    before = record(Profile.UPGRADE, Phase.UPGRADING_BROKERS)
+    former = channel.model_copy(update={"fingerprint": "of another template"})
+    case = entering.with_status(templates=(), verifications=(before,), channel=former)
+    decision = case.decide()
+    assert words in decision.status.message
+    assert [type(action) for action in decision.actions] == ([] if words else [LockStatefulSet])
+    ended = DryStartStatus(count=1, run_id="ended", digest="same", finished_at=NOW - timedelta(minutes=2))
+    again = [type(action) for action in case.with_status(dry_start=ended).decide().actions]
+    assert again == ([LaunchRun] if words else [LockStatefulSet]), "the tag may name the right image by now"
 
 
 def test_what_brokers_serve_after_the_upgrade_opens_the_gate() -> None:
