@@ -34,7 +34,7 @@ from kraftbridge.models.metadata_version import release_of
 from kraftbridge.models.mounted_files import FilesKind, mounted_object
 from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.protocol import BRIDGE
+from kraftbridge.models.protocol import BRIDGE, refused_by_kraft
 from kraftbridge.models.protocol import SETTING as PROTOCOL
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import (
@@ -101,7 +101,8 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
     variables = mode_variables(spec, facts, BrokerMode.KRAFT)
     variables[protocol_map] = variables[protocol_map].partition(",")[0]
     variables.pop(overlaid_variable(FIRST_PASS_DELAY, spec.brokers.env_prefix, facts.given))
-    variables.pop(overlaid_variable(PROTOCOL, spec.brokers.env_prefix, facts.given), None)  # KRaft ignores it
+    protocol = overlaid_variable(PROTOCOL, spec.brokers.env_prefix, facts.given)
+    variables.pop(protocol, None)  # KRaft ignores it from 3.0 on
     of_image = image_variables(spec, facts, BrokerMode.KRAFT)
     return GuardedStatefulSet(
         name=name,
@@ -112,6 +113,7 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
         ),
         present_variables=tuple(sorted({v for v in facts.variables if _is_login(v, spec.brokers.env_prefix)})),
         empty_variables=tuple(sorted(name for name, value in of_image.items() if not value)),
+        protocol_variable=protocol,
         references=_references(spec, facts),
         issued_secret=facts.issued_secret,
         image="" if facts.upgrade is None else facts.upgrade.image,
@@ -158,6 +160,8 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
         missing.append(f"volume {needed.volume} with {needed.mounted}")
     missing += _uncertified(needed, template, container)
     missing += [f"no {name}={env[name]}" for name in writes_to_zookeeper(env)]
+    if refused_by_kraft(env.get(needed.protocol_variable, "")):
+        missing.append(f"no {needed.protocol_variable}={env[needed.protocol_variable]}")
     return tuple(missing)
 
 

@@ -1276,6 +1276,9 @@ class GuardedStatefulSet(StatusModel):
     empty_variables: tuple[str, ...] = ()
     """Variables that must be absent or empty, with ``configStyle: Env``: the image does not start on KRaft with
     them."""
+    protocol_variable: str = ""
+    """Variable of ``inter.broker.protocol.version``, with ``configStyle: Env``.
+    It may be absent; no KRaft broker starts with a version below 3.0."""
     references: tuple[ReferringVariable, ...] = ()
     """Variables whose value from the migration stands only together with the user's variables that it refers to."""
     issued_secret: str = ""

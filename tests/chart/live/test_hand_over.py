@@ -352,6 +352,17 @@ def test_a_variable_that_bitnamis_image_does_not_accept_on_kraft_is_refused(clus
     cluster.refused("patch", "statefulset", "filled", "--patch", patch, user=SOMEBODY)
 
 
+def test_a_protocol_with_which_no_kraft_broker_starts_is_refused(cluster: Cluster, release: Release) -> None:
+    complete(cluster, release, "protocol")
+    attempt = ("set", "env", "statefulset/protocol", "--dry-run=server")
+    variable = "KAFKA_INTER_BROKER_PROTOCOL_VERSION"
+    for version in ("2.8", "2.4-IV1", "3.0-IV0"):
+        answer = cluster.refused(*attempt, f"{variable}={version}", user=SOMEBODY)
+        assert f"remove {variable}={version} from container kafka" in answer
+    for version in ("3.9", "3.0-IV1", "3.0"):
+        cluster.do(*attempt, f"{variable}={version}", user=SOMEBODY)
+
+
 def test_of_two_entries_of_one_variable_the_later_one_counts(cluster: Cluster, release: Release) -> None:
     values = complete(cluster, release, "twice")
     found = cluster.get("statefulset", "twice")
