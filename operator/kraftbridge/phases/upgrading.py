@@ -189,6 +189,19 @@ def wait_for_word(step: StepContext) -> Wait | None:
     )
 
 
+def left_to_do(step: StepContext) -> str:
+    """Return what the brokers' owner must change after a rollback that kept the new image; ``""`` after any other."""
+    if not may_have_lifted(step.status):
+        return ""
+    asked = step.spec.brokers.upgrade
+    image = "the image that the brokers run" if asked is None else asked.image
+    return (
+        f". Put {image} into the brokers' own release before you apply it again, "
+        f"with {SETTING} {BRIDGE} or without it: "
+        "a broker that has run this protocol cannot run the former image"
+    )
+
+
 def explained(step: StepContext, decided: Decided) -> Decided:
     """Return the condition ``RollbackPossible`` with what a rollback does with the brokers' image."""
     status, reason, message = decided

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -526,6 +526,18 @@ def test_the_lift_is_recorded_too_where_the_first_template_has_it_while_a_contro
     assert rendered in ([], [BrokerMode.MIGRATION])
     assert decision.status.broker_upgrade is not None
     assert (decision.status.broker_upgrade.lifted_at is not None) is bool(rendered)
+
+
+@pytest.mark.parametrize(("lifted_at", "told"), [(NOW, True), (None, False)])
+def test_the_end_of_a_rollback_says_that_the_former_image_must_not_come_back(
+    lifted_at: datetime | None, *, told: bool
+) -> None:
+    """The StatefulSets are their owner's again, whose own release still names the former image."""
+    upgrade = BrokerUpgradeStatus(needed=True, protocol=FORMER_PROTOCOL, lifted_at=lifted_at)
+    case = open_gate(Phase.UPGRADING_BROKERS).asking(target=Target.ZOOKEEPER)
+    message = case.with_status(phase=Phase.ROLLED_BACK, broker_upgrade=upgrade).decide().status.message
+    assert message.startswith("Rolled back: the cluster runs on ZooKeeper")
+    assert ("before you apply it" in message) is told
 
 
 def test_a_template_that_lost_its_fields_gets_them_back_at_the_quorum() -> None:
