@@ -67,7 +67,8 @@ def protocols(step: StepContext) -> dict[int, str] | Unobserved:
         return survey
     if isinstance(survey.brokers, Unobserved):
         return survey.brokers
-    expected = set(step.status.broker_ids.values() or step.registered_broker_ids().values())
+    # What preflight recorded before is about the brokers of that time.
+    expected = set(step.registered_broker_ids().values() or step.status.broker_ids.values())
     told: dict[int, str] = {}
     for broker in sorted(expected | survey.brokers.keys()):
         settings = survey.brokers.get(broker, Unobserved(f"broker {broker}", "it did not tell its settings"))

@@ -302,6 +302,17 @@ def test_a_message_format_that_ends_with_the_lift_is_a_warning(stated: str, *, w
     assert ("MessageFormatEnds" in found(case)) is warns
 
 
+def test_a_broker_that_is_gone_since_preflight_recorded_it_need_not_tell_its_protocol() -> None:
+    """Preflight rested for days, or a former attempt recorded it, and its StatefulSet was scaled down since."""
+    case = preflight()
+    present = {f"{BROKER_SET}-{broker}": broker for broker in BROKER_IDS}
+    recorded = {**present, f"{BROKER_SET}-3": 3}
+    upgrade = BrokerUpgradeStatus(needed=True, protocol=FORMER_PROTOCOL)
+    decision = case.with_status(broker_ids=recorded, broker_upgrade=upgrade).decide()
+    assert decision.status.phase is Phase.UPGRADING_BROKERS, decision.status.message
+    assert decision.status.broker_ids == present
+
+
 def test_a_broker_that_does_not_tell_its_protocol_keeps_preflight_closed() -> None:
     silent = {0: running(), 1: running(), 2: (*RUNNING, setting("num.network.threads", "4"))}
     decision = preflight(silent).decide()
