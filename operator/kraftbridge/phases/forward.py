@@ -358,7 +358,8 @@ def _record_before_upgrade(draft: Draft) -> Wait | None:
     """Return None once every broker serves what ZooKeeper holds, and what they run and would start from is recorded."""
     if draft.status.templates:
         return None
-    if (waiting := _ensure_channel_reaches(draft)) is not None:
+    waiting = _take_upgrade_anew(draft) or _ensure_channel_reaches(draft)
+    if waiting is not None:
         return waiting
     upgrading.record_images(draft)
     return (
@@ -366,6 +367,18 @@ def _record_before_upgrade(draft: Draft) -> Wait | None:
         or rolls.record_images(draft)
         or templates.record_templates(draft)
     )
+
+
+def _take_upgrade_anew(draft: Draft) -> Wait | None:
+    """Return None once every broker tells that it runs the protocol on record: the brokers keep that one."""
+    sets = draft.stateful_sets()
+    if isinstance(sets, Unobserved) or any(stateful_set.configuration for stateful_set in sets):
+        return None  # a template renders it already, and brokers may have restarted with it
+    known = draft.status.broker_upgrade
+    upgrading.take_upgrade(draft)
+    if draft.status.broker_upgrade != known:
+        return Wait("the brokers run another inter.broker.protocol.version than in preflight, which was recorded")
+    return upgrading.wait_until_known(draft)
 
 
 # ----------------------------------------------------------------------------------------------- ProvisioningQuorum

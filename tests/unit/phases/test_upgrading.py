@@ -400,10 +400,16 @@ def test_the_phase_rests_at_its_target_and_leads_on_to_the_quorum() -> None:
     assert on.status.controllers is not None
 
 
+def before_the_first_restart(dry_start: DryStartState, protocol: str = FORMER_PROTOCOL) -> Situation:
+    """Return the first step of the phase: nothing is verified, recorded or locked yet."""
+    case = open_gate(Phase.UPGRADING_BROKERS).with_status(templates=(), verifications=())
+    told = survey(brokers=dict.fromkeys(BROKER_IDS, running(protocol)))
+    return case.observing(stateful_sets=(broker_set(),), dry_start=dry_start, survey=told)
+
+
 def test_no_broker_restarts_before_what_each_serves_was_compared_with_zookeeper() -> None:
     """Nothing else tells what brokers had forgotten before from what they forget on the way."""
-    entering = open_gate(Phase.UPGRADING_BROKERS).with_status(templates=(), verifications=())
-    entering = entering.observing(stateful_sets=(broker_set(),), dry_start=copies())
+    entering = before_the_first_restart(copies())
     launched = entering.decide()
     assert launched_runs(launched) == [(Profile.UPGRADE, Phase.UPGRADING_BROKERS)]
     assert not [action for action in launched.actions if isinstance(action, ConfigureBrokers | RestartPod)]
@@ -414,7 +420,7 @@ def test_no_broker_restarts_before_what_each_serves_was_compared_with_zookeeper(
 
 def test_the_image_of_copies_that_started_after_preflight_is_the_one_that_brokers_must_get() -> None:
     """The tag moved, and a dry start before the first restart has shown the image that it names now."""
-    entering = open_gate(Phase.UPGRADING_BROKERS).observing(stateful_sets=(broker_set(),), dry_start=copies(digest=NEW))
+    entering = before_the_first_restart(copies(digest=NEW))
     record_of_preflight = BrokerUpgradeStatus(
         needed=True, protocol=FORMER_PROTOCOL, images={f"{BROKER_SET}/kafka": "sha256:" + "d" * 64}
     )
@@ -437,7 +443,7 @@ def test_the_image_of_copies_that_started_after_preflight_is_the_one_that_broker
 )
 def test_a_dry_start_after_preflight_judges_the_new_image_too(changed: dict[str, str], words: str) -> None:
     """The pod template changed, so copies started anew, and the tag names another release by now."""
-    entering = open_gate(Phase.UPGRADING_BROKERS).observing(stateful_sets=(broker_set(),), dry_start=copies(**changed))
+    entering = before_the_first_restart(copies(**changed))
     channel = entering.status.channel
     assert channel is not None
     before = record(Profile.UPGRADE, Phase.UPGRADING_BROKERS)
@@ -449,6 +455,25 @@ def test_a_dry_start_after_preflight_judges_the_new_image_too(changed: dict[str,
     ended = DryStartStatus(count=1, run_id="ended", digest="same", finished_at=NOW - timedelta(minutes=2))
     again = [type(action) for action in case.with_status(dry_start=ended).decide().actions]
     assert again == ([LaunchRun] if words else [LockStatefulSet]), "the tag may name the right image by now"
+
+
+@pytest.mark.parametrize("now", ["2.4-IV1", "3.4-IV0", "3.9-IV0"])
+def test_another_protocol_than_in_preflight_is_taken_anew_before_the_first_restart(now: str) -> None:
+    """Somebody raised it, or took an upgrade of its own back, while the first verification was under way."""
+    before = record(Profile.UPGRADE, Phase.UPGRADING_BROKERS)
+    decision = before_the_first_restart(copies(), now).with_status(verifications=(before,)).decide()
+    assert decision.actions == ()
+    assert decision.status.broker_upgrade == BrokerUpgradeStatus(needed=now != "3.9-IV0", protocol=now)
+
+
+def test_before_the_first_restart_every_broker_must_tell_its_protocol() -> None:
+    before = record(Profile.UPGRADE, Phase.UPGRADING_BROKERS)
+    entering = before_the_first_restart(copies()).with_status(verifications=(before,))
+    told = {**dict.fromkeys(BROKER_IDS, running()), 2: (*RUNNING,)}
+    silent = tuple(each for each in told[2] if each.name != PROTOCOL)
+    decision = entering.observing(survey=survey(brokers={**told, 2: silent})).decide()
+    assert decision.actions == ()
+    assert "it is not known yet" in decision.status.message
 
 
 def test_what_brokers_serve_after_the_upgrade_opens_the_gate() -> None:
