@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -33,10 +34,15 @@ from kraftbridge.models.metadata_version import release_of
 from kraftbridge.models.mounted_files import FilesKind, mounted_object
 from kraftbridge.models.objects import entries, section, variables_of
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.protocol import BRIDGE
+from kraftbridge.models.protocol import BRIDGE, refused_by_kraft
 from kraftbridge.models.protocol import SETTING as PROTOCOL
 from kraftbridge.models.spec import MigrationSpec
-from kraftbridge.models.status import GuardedStatefulSet, ListenerCertificatesStatus, RequiredVariable
+from kraftbridge.models.status import (
+    GuardedStatefulSet,
+    ListenerCertificatesStatus,
+    ReferringVariable,
+    RequiredVariable,
+)
 from kraftbridge.outside.json_text import parsed_json
 
 _CONFLUENT_PREFIX: Final = "KAFKA_"
@@ -56,6 +62,10 @@ _ABOUT_BITNAMI_FILE: Final = (
     "The ConfigMap has the controllers' real listener; "
     "listeners.controller only keeps the chart from adding variables for it"
 )
+_EXPANDED: Final = re.compile(r"\$\$|\$\(([^()]+)\)|\$\{(?:\w+:)?(\w+)\}")
+"""``$(NAME)``, which the kubelet expands (``$$`` escapes it), and ``${env:NAME}`` of Kafka's providers (KIP-421)."""
+_IN_SHELL: Final = re.compile(r"\$(\w+)|\$\{(\w+)\}")
+"""``$NAME`` and ``${NAME}`` in a command of the image. ``${NAME:-…}`` does without the variable."""
 _KEPT_METADATA: Final = ("name", "namespace", "labels", "annotations")
 
 
@@ -83,6 +93,7 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
             volume=source.volume,
             config_map="" if secret else mounted,
             secret=mounted if secret else "",
+            references=_references(spec, facts),
             issued_secret=facts.issued_secret,
             image="" if facts.upgrade is None else facts.upgrade.image,
         )
@@ -90,7 +101,8 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
     variables = mode_variables(spec, facts, BrokerMode.KRAFT)
     variables[protocol_map] = variables[protocol_map].partition(",")[0]
     variables.pop(overlaid_variable(FIRST_PASS_DELAY, spec.brokers.env_prefix, facts.given))
-    variables.pop(overlaid_variable(PROTOCOL, spec.brokers.env_prefix, facts.given), None)  # KRaft ignores it
+    protocol = overlaid_variable(PROTOCOL, spec.brokers.env_prefix, facts.given)
+    variables.pop(protocol, None)  # KRaft ignores it from 3.0 on
     of_image = image_variables(spec, facts, BrokerMode.KRAFT)
     return GuardedStatefulSet(
         name=name,
@@ -101,9 +113,26 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
         ),
         present_variables=tuple(sorted({v for v in facts.variables if _is_login(v, spec.brokers.env_prefix)})),
         empty_variables=tuple(sorted(name for name, value in of_image.items() if not value)),
+        protocol_variable=protocol,
+        references=_references(spec, facts),
         issued_secret=facts.issued_secret,
         image="" if facts.upgrade is None else facts.upgrade.image,
     )
+
+
+def _references(spec: MigrationSpec, facts: BrokerFacts) -> tuple[ReferringVariable, ...]:
+    """Return the overlay's variables that refer to variables of the user's template.
+
+    Without the one that it refers to, a command prints nothing, and ``$(NAME)`` stays as it is.
+    """
+    commands = image_variables(spec, facts, BrokerMode.KRAFT)
+    found = []
+    for name, value in sorted(environment(spec, facts, BrokerMode.KRAFT).items()):
+        pattern = _IN_SHELL if name in commands else _EXPANDED
+        named = {group for match in pattern.finditer(value) for group in match.groups() if group}
+        if refers_to := tuple(sorted(named & facts.given)):
+            found.append(ReferringVariable(name=name, value=value, refers_to=refers_to))
+    return tuple(found)
 
 
 def _is_login(variable: str, prefix: str) -> bool:
@@ -114,8 +143,7 @@ def _is_login(variable: str, prefix: str) -> bool:
 
 def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what of ``needed`` a pod template lacks, in words; the chart's admission policy judges in the same way."""
-    containers = entries(template, "spec", "containers")
-    container: Mapping[str, Any] = next((c for c in containers if c.get("name") == needed.container), {})
+    container = _container(needed, template)
     variables = variables_of(container)
     env = {name: str(entry.get("value", "")) for name, entry in variables.items()}
     missing = [variable.words for variable in needed.variables if not _has(variable, env.get(variable.name))]
@@ -124,15 +152,22 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
         missing.append(f"an image with Kafka {BRIDGE}, such as {needed.image}")
     if not container.get("envFrom"):
         missing += [name for name in needed.present_variables if name not in env]
+        missing += [words for reference in needed.references if (words := _dangling(reference, env))]
     missing += [
         f"no {name}" for name in needed.empty_variables if env.get(name) or "valueFrom" in variables.get(name, {})
     ]
     if needed.volume and not _mounts_kraft_properties(needed, template):
         missing.append(f"volume {needed.volume} with {needed.mounted}")
-    if needed.issued_secret and not _mounts_secret(needed.issued_secret, entries(template, "spec", "volumes")):
-        missing.append(f"a volume with Secret {needed.issued_secret}")
+    missing += _uncertified(needed, template, container)
     missing += [f"no {name}={env[name]}" for name in writes_to_zookeeper(env)]
+    if refused_by_kraft(env.get(needed.protocol_variable, "")):
+        missing.append(f"no {needed.protocol_variable}={env[needed.protocol_variable]}")
     return tuple(missing)
+
+
+def _container(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> Mapping[str, Any]:
+    containers = entries(template, "spec", "containers")
+    return next((c for c in containers if c.get("name") == needed.container), {})
 
 
 def owner_renders(needed: GuardedStatefulSet, stateful_set: Mapping[str, Any]) -> bool:
@@ -153,8 +188,9 @@ def owner_renders(needed: GuardedStatefulSet, stateful_set: Mapping[str, Any]) -
     template = section(applied, "spec").get("template")
     if template is not None and not lacking(needed, template):
         return True
+    paths = tuple(_paths(needed, stateful_set["spec"]["template"]))
     return any(
-        all(_owns(section(entry, "fieldsV1"), path) for path in _paths(needed))
+        all(_owns(section(entry, "fieldsV1"), path) for path in paths)
         for entry in entries(metadata, "managedFields")
         if _applied_by_another(entry)
     )
@@ -233,8 +269,28 @@ def exported(obj: Mapping[str, Any]) -> dict[str, Any]:
     return {"apiVersion": kept.pop("apiVersion"), "kind": kept.pop("kind"), "metadata": metadata, **kept}
 
 
-def _mounts_secret(secret: str, volumes: Iterable[Mapping[str, Any]]) -> bool:
-    return any(section(volume, "secret").get("secretName") == secret for volume in volumes)
+def _uncertified(
+    needed: GuardedStatefulSet, template: Mapping[str, Any], container: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield what the brokers' certificate lacks: its volume, or the mount in Kafka's container."""
+    if not needed.issued_secret:
+        return
+    if not _volumes_of(needed.issued_secret, template):
+        yield f"a volume with Secret {needed.issued_secret}"
+    elif not _mounts_of(needed.issued_secret, template, container):
+        yield f"a mount of Secret {needed.issued_secret} in container {needed.container}"
+
+
+def _volumes_of(secret: str, template: Mapping[str, Any]) -> set[str]:
+    """Return the names of the volumes with a Secret."""
+    volumes = entries(template, "spec", "volumes")
+    return {volume["name"] for volume in volumes if section(volume, "secret").get("secretName") == secret}
+
+
+def _mounts_of(secret: str, template: Mapping[str, Any], container: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the mounts of a Secret in a container."""
+    volumes = _volumes_of(secret, template)
+    return [mount for mount in entries(container, "volumeMounts") if mount["name"] in volumes]
 
 
 def _has(variable: RequiredVariable, value: str | None) -> bool:
@@ -243,22 +299,30 @@ def _has(variable: RequiredVariable, value: str | None) -> bool:
     return value == variable.value
 
 
+def _dangling(reference: ReferringVariable, env: Mapping[str, str]) -> str:
+    """Return which variables are gone that a value of the migration refers to, ``""`` if none is or it was replaced."""
+    if env.get(reference.name) != reference.value:
+        return ""
+    # A value that refers to its own name means that of ``envFrom``.
+    gone = [name for name in reference.refers_to if name not in env or name == reference.name]
+    return f"{', '.join(gone)}, to which {reference.name} refers" if gone else ""
+
+
 def _mounts_kraft_properties(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> bool:
     wanted = (FilesKind.SECRET, needed.secret) if needed.secret else (FilesKind.CONFIG_MAP, needed.config_map)
     mounted = mounted_object(entries(template, "spec", "volumes"), needed.volume)
     return _is_in_kraft_mode(template) or mounted == wanted
 
 
-def _paths(needed: GuardedStatefulSet) -> Iterator[tuple[str, ...]]:
+def _paths(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield the fields of the pod's spec that a KRaft template sets, as ``managedFields`` spells them."""
+    kafka = ("f:containers", f'k:{{"name":"{needed.container}"}}')
     for variable in needed.variables:
-        yield (
-            "f:containers",
-            f'k:{{"name":"{needed.container}"}}',
-            "f:env",
-            f'k:{{"name":"{variable.name}"}}',
-            "f:value",
-        )
+        yield (*kafka, "f:env", f'k:{{"name":"{variable.name}"}}', "f:value")
+    if needed.issued_secret:
+        for mount in _mounts_of(needed.issued_secret, template, _container(needed, template))[:1]:
+            yield (*kafka, "f:volumeMounts", f'k:{{"mountPath":"{mount["mountPath"]}"}}')
+            yield "f:volumes", f'k:{{"name":"{mount["name"]}"}}', "f:secret", "f:secretName"
     if needed.volume:
         reference = ("f:secret", "f:secretName") if needed.secret else ("f:configMap", "f:name")
         yield "f:volumes", f'k:{{"name":"{needed.volume}"}}', *reference

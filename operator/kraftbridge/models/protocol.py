@@ -46,6 +46,8 @@ WITH_TOPIC_IDS: Final = Protocol(Release(2, 8), 0, 1)
 
 With 2.8-IV0 it gives them, and sends LeaderAndIsr without them (``MetadataVersion``, ``ControllerChannelManager``).
 """
+FIRST_OF_KRAFT: Final = Protocol(Release(3, 0), 0, 1)
+"""First protocol with which a KRaft broker starts (``MetadataVersion.isKRaftSupported``, ``KafkaConfig``)."""
 
 
 def lowest(texts: Iterable[str]) -> str:
@@ -73,6 +75,12 @@ def lacks_topic_ids(text: str) -> bool:
     """Return whether this is known to be a version with which topics have no ids."""
     version = Protocol.of(text)
     return version is not None and version < WITH_TOPIC_IDS
+
+
+def refused_by_kraft(text: str) -> bool:
+    """Return whether this is known to be a version with which no KRaft broker starts."""
+    version = Protocol.of(text)
+    return version is not None and version < FIRST_OF_KRAFT
 
 
 def is_known(text: str) -> bool:

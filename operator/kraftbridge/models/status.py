@@ -1247,6 +1247,17 @@ class RequiredVariable(StatusModel):
         return f"{self.name} with the entry {self.value}" if self.entry else f"{self.name}={self.value}"
 
 
+class ReferringVariable(StatusModel):
+    """An environment variable that the migration set, and whose value refers to other variables of the container."""
+
+    name: str
+    """Name of the variable."""
+    value: str
+    """Value that the migration set. With another value nothing follows from it."""
+    refers_to: tuple[str, ...]
+    """Variables that the value refers to."""
+
+
 class GuardedStatefulSet(StatusModel):
     """Settings that the pod template of a StatefulSet must have so that its brokers run KRaft.
 
@@ -1265,6 +1276,11 @@ class GuardedStatefulSet(StatusModel):
     empty_variables: tuple[str, ...] = ()
     """Variables that must be absent or empty, with ``configStyle: Env``: the image does not start on KRaft with
     them."""
+    protocol_variable: str = ""
+    """Variable of ``inter.broker.protocol.version``, with ``configStyle: Env``.
+    It may be absent; no KRaft broker starts with a version below 3.0."""
+    references: tuple[ReferringVariable, ...] = ()
+    """Variables whose value from the migration stands only together with the user's variables that it refers to."""
     issued_secret: str = ""
     """Secret that a volume of the pod must mount: the brokers' certificate for the controllers' listener,
     where the operator brought it."""

@@ -358,12 +358,27 @@ def _record_before_upgrade(draft: Draft) -> Wait | None:
     """Return None once every broker serves what ZooKeeper holds, and what they run and would start from is recorded."""
     if draft.status.templates:
         return None
+    waiting = _take_upgrade_anew(draft) or _ensure_channel_reaches(draft)
+    if waiting is not None:
+        return waiting
+    upgrading.record_images(draft)
     return (
-        _ensure_channel_reaches(draft)
-        or verifying.ensure_verdict(draft, Profile.UPGRADE, Phase.UPGRADING_BROKERS)
+        verifying.ensure_verdict(draft, Profile.UPGRADE, Phase.UPGRADING_BROKERS)
         or rolls.record_images(draft)
         or templates.record_templates(draft)
     )
+
+
+def _take_upgrade_anew(draft: Draft) -> Wait | None:
+    """Return None once every broker tells that it runs the protocol on record: the brokers keep that one."""
+    sets = draft.stateful_sets()
+    if isinstance(sets, Unobserved) or any(stateful_set.configuration for stateful_set in sets):
+        return None  # a template renders it already, and brokers may have restarted with it
+    known = draft.status.broker_upgrade
+    upgrading.take_upgrade(draft)
+    if draft.status.broker_upgrade != known:
+        return Wait("the brokers run another inter.broker.protocol.version than in preflight, which was recorded")
+    return upgrading.wait_until_known(draft)
 
 
 # ----------------------------------------------------------------------------------------------- ProvisioningQuorum
@@ -467,6 +482,11 @@ def _ensure_channel_reaches(draft: Draft) -> Wait | None:
             fix = (
                 f"The channel cannot change now ({draft.status.channel}): give the template its former content, "
                 "or roll back (spec.target ZooKeeper) and start again"
+            )
+        if first.code in (Code.UPGRADE_IMAGE_NOT_BRIDGE, Code.UPGRADE_NOT_PROVEN):
+            fix = (
+                "spec.brokers.upgrade cannot change now: let its tag name the image again that preflight has judged, "
+                "or roll back (spec.target ZooKeeper) and start again. Copies are started anew every minute"
             )
         message = f"{changed}: {first.code} on {first.object}: {first.reason}. {fix}"
         return Wait(message, WaitKind.USER, Reason.FINDINGS, stalled=True, requeue_after=requeue_after)

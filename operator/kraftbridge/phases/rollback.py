@@ -48,7 +48,7 @@ from kraftbridge.models.status import (
     RollbackStatus,
     WaitKind,
 )
-from kraftbridge.phases import canary, gates, healing, history, lost_quorum, observed, originals, verifying
+from kraftbridge.phases import canary, gates, healing, history, lost_quorum, observed, originals, upgrading, verifying
 from kraftbridge.phases.draft import SLOW, Draft, Enter, Outcome, StepContext, Wait
 from kraftbridge.phases.nodes import batching, brokers, converging, deadlines, restarts, rolls
 from kraftbridge.phases.nodes import controllers as controller_restarts
@@ -737,7 +737,8 @@ def run_rolled_back_phase(draft: Draft) -> Outcome:
     """Wait for another target, which starts the next attempt with new volumes."""
     if draft.spec.target is Target.ZOOKEEPER:
         return Wait(
-            "Rolled back: the cluster runs on ZooKeeper, which holds nothing of the migration any more",
+            "Rolled back: the cluster runs on ZooKeeper, which holds nothing of the migration any more"
+            f"{upgrading.left_to_do(draft)}",
             WaitKind.USER,
             reason=Reason.ROLLED_BACK,
             requeue_after=SLOW,

@@ -67,7 +67,8 @@ def protocols(step: StepContext) -> dict[int, str] | Unobserved:
         return survey
     if isinstance(survey.brokers, Unobserved):
         return survey.brokers
-    expected = set(step.status.broker_ids.values() or step.registered_broker_ids().values())
+    # What preflight recorded before is about the brokers of that time.
+    expected = set(step.registered_broker_ids().values() or step.status.broker_ids.values())
     told: dict[int, str] = {}
     for broker in sorted(expected | survey.brokers.keys()):
         settings = survey.brokers.get(broker, Unobserved(f"broker {broker}", "it did not tell its settings"))
@@ -186,6 +187,19 @@ def wait_for_word(step: StepContext) -> Wait | None:
         f"from its first broker on, a rollback keeps that image and {SETTING} {BRIDGE} on ZooKeeper, "
         "and the former image cannot come back. "
         "Set spec.rollback.giveUpFormerImage to true to go on, or spec.target to ZooKeeper to go back"
+    )
+
+
+def left_to_do(step: StepContext) -> str:
+    """Return what the brokers' owner must change after a rollback that kept the new image; ``""`` after any other."""
+    if not may_have_lifted(step.status):
+        return ""
+    asked = step.spec.brokers.upgrade
+    image = "the image that the brokers run" if asked is None else asked.image
+    return (
+        f". Put {image} into the brokers' own release before you apply it again, "
+        f"with {SETTING} {BRIDGE} or without it: "
+        "a broker that has run this protocol cannot run the former image"
     )
 
 

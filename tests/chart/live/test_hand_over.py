@@ -295,21 +295,42 @@ def test_the_brokers_login_to_the_controllers_must_stay(cluster: Cluster, releas
     cluster.do(*attempt, f"{login}-", user=SOMEBODY)
 
 
+def test_a_variable_to_which_a_value_of_ours_refers_must_stay(cluster: Cluster, release: Release) -> None:
+    complete(cluster, release, "referring")
+    ours = {"name": "KAFKA_NODE_ID_COMMAND", "value": 'eval "$KAFKA_BROKER_ID_COMMAND"'}
+    referred = "KAFKA_BROKER_ID_COMMAND"
+    env = [ours, {"name": referred, "value": "hostname"}]
+    patch = json.dumps({"spec": {"template": {"spec": {"containers": [{"name": "kafka", "env": env}]}}}})
+    cluster.do("patch", "statefulset", "referring", "--patch", patch, user=SOMEBODY)
+    needed = {"name": "referring", "container": "kafka", "references": [{**ours, "refersTo": [referred]}]}
+    record(cluster, {"guarded": True, "statefulSets": [needed]})
+    attempt = ("set", "env", "statefulset/referring", "--dry-run=server")
+    eventually(lambda: cluster.run(*attempt, f"{referred}-", user=SOMEBODY).returncode != 0, "the new record counts")
+    words = f"{ours['name']} refers to {referred}. Give container kafka these variables again, or other values"
+    assert words in cluster.refused(*attempt, f"{referred}-", user=SOMEBODY)
+    cluster.do(*attempt, f"{referred}=another", user=SOMEBODY)
+    cluster.do(*attempt, f"{referred}-", f"{ours['name']}=hostname", user=SOMEBODY)
+
+
 def test_the_brokers_certificate_for_the_controllers_must_stay(cluster: Cluster, release: Release) -> None:
     complete(cluster, release, "certificate")
     mounted = {"name": "kraftbridge-listener", "secret": {"secretName": "issued"}}
-    patch = json.dumps({"spec": {"template": {"spec": {"volumes": [mounted]}}}})
+    mount = {"name": "kraftbridge-listener", "mountPath": "/etc/kraftbridge-listener"}
+    kafka = {"name": "kafka", "volumeMounts": [mount]}
+    patch = json.dumps({"spec": {"template": {"spec": {"volumes": [mounted], "containers": [kafka]}}}})
     cluster.do("patch", "statefulset", "certificate", "--patch", patch, user=SOMEBODY)
     record(
         cluster,
         {"guarded": True, "statefulSets": [{"name": "certificate", "container": "kafka", "issuedSecret": "issued"}]},
     )
-    gone = json.dumps(
-        {"spec": {"template": {"spec": {"volumes": [{"$patch": "delete", "name": "kraftbridge-listener"}]}}}}
-    )
+    unmounted = {"name": "kafka", "volumeMounts": [{"$patch": "delete", "mountPath": mount["mountPath"]}]}
+    loose = json.dumps({"spec": {"template": {"spec": {"containers": [unmounted]}}}})
+    no_volume = [{"$patch": "delete", "name": "kraftbridge-listener"}]
+    gone = json.dumps({"spec": {"template": {"spec": {"volumes": no_volume, "containers": [unmounted]}}}})
     attempt = ("patch", "statefulset", "certificate", "--dry-run=server", "--patch")
     eventually(lambda: cluster.run(*attempt, gone, user=SOMEBODY).returncode != 0, "the new record counts")
-    assert "mount Secret issued in container kafka" in cluster.refused(*attempt, gone, user=SOMEBODY)
+    for change in (gone, loose):
+        assert "mount Secret issued in container kafka" in cluster.refused(*attempt, change, user=SOMEBODY)
     cluster.do("set", "env", "statefulset/certificate", "--dry-run=server", "OTHER=1", user=SOMEBODY)
 
 
@@ -329,6 +350,17 @@ def test_a_variable_that_bitnamis_image_does_not_accept_on_kraft_is_refused(clus
     entry = {"name": variable, "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}
     patch = json.dumps({"spec": {"template": {"spec": {"containers": [{"name": "kafka", "env": [entry]}]}}}})
     cluster.refused("patch", "statefulset", "filled", "--patch", patch, user=SOMEBODY)
+
+
+def test_a_protocol_with_which_no_kraft_broker_starts_is_refused(cluster: Cluster, release: Release) -> None:
+    complete(cluster, release, "protocol")
+    attempt = ("set", "env", "statefulset/protocol", "--dry-run=server")
+    variable = "KAFKA_INTER_BROKER_PROTOCOL_VERSION"
+    for version in ("2.8", "2.4-IV1", "3.0-IV0"):
+        answer = cluster.refused(*attempt, f"{variable}={version}", user=SOMEBODY)
+        assert f"remove {variable}={version} from container kafka" in answer
+    for version in ("3.9", "3.0-IV1", "3.0"):
+        cluster.do(*attempt, f"{variable}={version}", user=SOMEBODY)
 
 
 def test_of_two_entries_of_one_variable_the_later_one_counts(cluster: Cluster, release: Release) -> None:

@@ -150,6 +150,63 @@ def test_bitnamis_image_must_not_get_zookeeper_back(entry: dict[str, Any] | None
     assert hand_over.lacking(needs, live["spec"]["template"]) == lost
 
 
+BITNAMI = "KAFKA_CFG_"
+REFERENCES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("KAFKA_BROKER_ID_COMMAND", {"envPrefix": BITNAMI}, {}, "KAFKA_NODE_ID_COMMAND"),
+    ("BROKER_ID_COMMAND", {"envPrefix": BITNAMI}, {}, "KAFKA_NODE_ID_COMMAND"),
+    ("ZONE", {"staticSettings": {"broker.rack": "$(ZONE)"}}, {}, "KAFKA_BROKER_RACK"),
+    ("ZONE", {"staticSettings": {"broker.rack": "${env:ZONE}"}}, {}, "KAFKA_BROKER_RACK"),
+    ("DUMPS", {}, {"java_tool_options": "-XX:HeapDumpPath=$(DUMPS)"}, "JAVA_TOOL_OPTIONS"),
+]
+
+
+@pytest.mark.parametrize(("name", "brokers", "facts", "referring"), REFERENCES)
+def test_a_variable_to_which_a_value_of_ours_refers_must_stay(
+    name: str, brokers: dict[str, Any], facts: dict[str, Any], referring: str
+) -> None:
+    """Bitnami's image ends without ``node.id``, and the kubelet leaves ``$(NAME)`` as it is."""
+    spec = migration_spec(**brokers)
+    known = replace(FACTS, variables=(name,), **facts)
+    needs = hand_over.required(spec, known, "kafka")
+    template = overlay(spec, known, "kafka", BrokerMode.KRAFT)["spec"]["template"]
+    container = template["spec"]["containers"][0]
+    assert hand_over.lacking(needs, template) == (f"{name}, to which {referring} refers",)
+    container["envFrom"] = [{"configMapRef": {"name": "others"}}]
+    assert hand_over.lacking(needs, template) == ()
+    del container["envFrom"]
+    container["env"].append({"name": name, "value": "of the user's next release"})
+    assert hand_over.lacking(needs, template) == ()
+
+
+def test_another_way_to_the_id_refers_to_nothing() -> None:
+    spec = migration_spec(envPrefix=BITNAMI)
+    known = replace(FACTS, variables=("KAFKA_BROKER_ID_COMMAND",))
+    needs = hand_over.required(spec, known, "kafka")
+    template = overlay(spec, known, "kafka", BrokerMode.KRAFT)["spec"]["template"]
+    env = template["spec"]["containers"][0]["env"]
+    next(entry for entry in env if entry["name"] == "KAFKA_NODE_ID_COMMAND")["value"] = "hostname | grep -o [0-9]*$"
+    assert hand_over.lacking(needs, template) == ()
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_options_from_env_from_need_it(style: str) -> None:
+    """The JVM refuses ``$(JAVA_TOOL_OPTIONS)``, which nobody expands without ``envFrom``."""
+    spec = migration_spec(style)
+    options = "JAVA_TOOL_OPTIONS"
+    known = replace(FACTS, java_tool_options=f"$({options})", inherited=frozenset({options}))
+    needs = hand_over.required(spec, known, "kafka")
+    template = overlay(spec, known, "kafka", BrokerMode.KRAFT)["spec"]["template"]
+    assert hand_over.lacking(needs, template) == (f"{options}, to which {options} refers",)
+    template["spec"]["containers"][0]["envFrom"] = [{"secretRef": {"name": "options"}}]
+    assert hand_over.lacking(needs, template) == ()
+
+
+@pytest.mark.parametrize("value", ["$$(HEAP)", "${HEAP:-1g}", "HEAP", "$(OTHER)"])
+def test_what_is_no_reference_needs_nothing(value: str) -> None:
+    known = replace(FACTS, variables=("HEAP",), java_tool_options=value)
+    assert hand_over.required(migration_spec(), known, "kafka").references == ()
+
+
 def test_a_template_without_the_container_lacks_all() -> None:
     changed = kraft_set("Env")
     changed["spec"]["template"]["spec"]["containers"][0]["name"] = "broker"

@@ -142,3 +142,36 @@ def test_the_next_release_must_mount_it_and_is_told_how(style: str) -> None:
     assert values["extraVolumeMounts"] == [MOUNT]
     assert [v["secret"]["secretName"] for v in values["extraVolumes"]] == [SECRET]
     assert SECRET in files["kustomize-patch.yaml"]
+
+
+def test_a_next_release_that_mounts_it_in_another_container_lacks_it() -> None:
+    """Charts take volumes and their mounts from two values; without the mount Kafka finds no keystore and ends."""
+    needed = hand_over.required(spec(), ISSUED, "kafka")
+    live = overlay(spec(), ISSUED, "kafka", BrokerMode.KRAFT)["spec"]["template"]
+    mounts = live["spec"]["containers"][0].pop("volumeMounts")
+    live["spec"]["containers"].append({"name": "exporter", "volumeMounts": mounts})
+    assert hand_over.lacking(needed, live) == (f"a mount of Secret {SECRET} in container kafka",)
+
+
+def owned(*, volume: bool, mount: bool) -> dict[str, Any]:
+    """Return a StatefulSet of which somebody else has applied all variables, and the certificate as told."""
+    needed = hand_over.required(spec(), ISSUED, "kafka")
+    container: dict[str, Any] = {
+        "f:env": {f'k:{{"name":"{v.name}"}}': {"f:value": {}} for v in needed.variables},
+        "f:volumeMounts": {f'k:{{"mountPath":"{MOUNT["mountPath"]}"}}': {"f:name": {}} if mount else None},
+    }
+    pod: dict[str, Any] = {"f:containers": {'k:{"name":"kafka"}': container}}
+    if volume:
+        pod["f:volumes"] = {f'k:{{"name":"{MOUNT["name"]}"}}': {"f:secret": {"f:secretName": {}}}}
+    live = overlay(spec(), ISSUED, "kafka", BrokerMode.KRAFT)
+    fields = {"f:spec": {"f:template": {"f:spec": pod}}}
+    live["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
+    return live
+
+
+@pytest.mark.parametrize("volume", [True, False])
+@pytest.mark.parametrize("mount", [True, False])
+def test_an_owner_who_applies_no_certificate_does_not_render_what_is_needed(*, volume: bool, mount: bool) -> None:
+    """It is the operator's own field then, and a StatefulSet that its owner makes anew has none."""
+    needed = hand_over.required(spec(), ISSUED, "kafka")
+    assert hand_over.owner_renders(needed, owned(volume=volume, mount=mount)) is (volume and mount)

@@ -241,6 +241,34 @@ def test_a_next_release_with_the_former_image_is_told(image: str, words: list[st
     assert hand_over.lacking(hand_over.required(spec, FACTS, "kafka"), template) == ()
 
 
+@pytest.mark.parametrize("prefix", ["KAFKA_", "KAFKA_CFG_"])
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [
+        (["2.8"], True),
+        (["2.4-IV1"], True),
+        ([" 2.8"], True),
+        (["3.0-IV0"], True),
+        (["3.9", "2.8"], True),
+        (["2.8", "3.9"], False),
+        (["3.0"], False),
+        (["3.0-IV1"], False),
+        (["10.2"], False),
+        ([], False),
+    ],
+)
+def test_a_next_release_with_the_former_protocol_is_refused(values: list[str], prefix: str, *, refused: bool) -> None:
+    """A KRaft broker does not start with a version below 3.0 (`KafkaConfig`), and the user's own values may have it."""
+    spec = migration_spec(envPrefix=prefix)
+    needed = hand_over.required(spec, UPGRADED, "kafka")
+    template = brokers.overlay(spec, UPGRADED, "kafka", BrokerMode.KRAFT)["spec"]["template"]
+    container = template["spec"]["containers"][0]
+    name = f"{prefix}INTER_BROKER_PROTOCOL_VERSION"
+    container["env"] = [entry for entry in container["env"] if entry["name"] != name]
+    container["env"] += [{"name": name, "value": value} for value in values]
+    assert hand_over.lacking(needed, template) == ((f"no {name}={values[-1]}",) if refused else ())
+
+
 def test_the_guard_asks_for_no_protocol_which_kraft_ignores() -> None:
     needed = hand_over.required(migration_spec(), UPGRADED, "kafka")
     assert VARIABLE not in {variable.name for variable in needed.variables}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from tests.support.observations import (
     BROKER_IDS,
     BROKER_SET,
+    CONTROLLERS,
     FINE_SETTINGS,
     FORMER_PROTOCOL,
     NOW,
@@ -37,7 +38,7 @@ from kraftbridge.models.broker_record import EffectiveSetting
 from kraftbridge.models.catalogue import Severity
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.config_values import ConfigType
-from kraftbridge.models.decision import ConfigureBrokers, LockStatefulSet, RestartPod
+from kraftbridge.models.decision import ConfigureBrokers, LaunchRun, LockStatefulSet, RestartPod
 from kraftbridge.models.dry_start import (
     ContainerImage,
     CopyOutcome,
@@ -50,7 +51,14 @@ from kraftbridge.models.observation import StatefulSetState, TopicRedundancy, Un
 from kraftbridge.models.phase import BrokerMode, Phase, Target
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import ConfigStyle, PropertiesSource, RollbackSpec, UpgradeSpec
-from kraftbridge.models.status import BrokerUpgradeStatus, FindingStatus, NodeStatus
+from kraftbridge.models.status import (
+    BrokerUpgradeStatus,
+    DryStartStatus,
+    FindingStatus,
+    NodeStatus,
+    Operation,
+    OperationKind,
+)
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Stated
 from kraftbridge.phases.becoming.settings import differing_settings
 
@@ -294,6 +302,17 @@ def test_a_message_format_that_ends_with_the_lift_is_a_warning(stated: str, *, w
     assert ("MessageFormatEnds" in found(case)) is warns
 
 
+def test_a_broker_that_is_gone_since_preflight_recorded_it_need_not_tell_its_protocol() -> None:
+    """Preflight rested for days, or a former attempt recorded it, and its StatefulSet was scaled down since."""
+    case = preflight()
+    present = {f"{BROKER_SET}-{broker}": broker for broker in BROKER_IDS}
+    recorded = {**present, f"{BROKER_SET}-3": 3}
+    upgrade = BrokerUpgradeStatus(needed=True, protocol=FORMER_PROTOCOL)
+    decision = case.with_status(broker_ids=recorded, broker_upgrade=upgrade).decide()
+    assert decision.status.phase is Phase.UPGRADING_BROKERS, decision.status.message
+    assert decision.status.broker_ids == present
+
+
 def test_a_broker_that_does_not_tell_its_protocol_keeps_preflight_closed() -> None:
     silent = {0: running(), 1: running(), 2: (*RUNNING, setting("num.network.threads", "4"))}
     decision = preflight(silent).decide()
@@ -381,16 +400,80 @@ def test_the_phase_rests_at_its_target_and_leads_on_to_the_quorum() -> None:
     assert on.status.controllers is not None
 
 
+def before_the_first_restart(dry_start: DryStartState, protocol: str = FORMER_PROTOCOL) -> Situation:
+    """Return the first step of the phase: nothing is verified, recorded or locked yet."""
+    case = open_gate(Phase.UPGRADING_BROKERS).with_status(templates=(), verifications=())
+    told = survey(brokers=dict.fromkeys(BROKER_IDS, running(protocol)))
+    return case.observing(stateful_sets=(broker_set(),), dry_start=dry_start, survey=told)
+
+
 def test_no_broker_restarts_before_what_each_serves_was_compared_with_zookeeper() -> None:
     """Nothing else tells what brokers had forgotten before from what they forget on the way."""
-    entering = open_gate(Phase.UPGRADING_BROKERS).with_status(templates=(), verifications=())
-    entering = entering.observing(stateful_sets=(broker_set(),), dry_start=copies())
+    entering = before_the_first_restart(copies())
     launched = entering.decide()
     assert launched_runs(launched) == [(Profile.UPGRADE, Phase.UPGRADING_BROKERS)]
     assert not [action for action in launched.actions if isinstance(action, ConfigureBrokers | RestartPod)]
     before = record(Profile.UPGRADE, Phase.UPGRADING_BROKERS)
     goes_on = entering.with_status(verifications=(before,)).decide()
     assert [type(action) for action in goes_on.actions] == [LockStatefulSet]
+
+
+def test_the_image_of_copies_that_started_after_preflight_is_the_one_that_brokers_must_get() -> None:
+    """The tag moved, and a dry start before the first restart has shown the image that it names now."""
+    entering = before_the_first_restart(copies(digest=NEW))
+    record_of_preflight = BrokerUpgradeStatus(
+        needed=True, protocol=FORMER_PROTOCOL, images={f"{BROKER_SET}/kafka": "sha256:" + "d" * 64}
+    )
+    before = record(Profile.UPGRADE, Phase.UPGRADING_BROKERS)
+    case = entering.with_status(templates=(), verifications=(before,), broker_upgrade=record_of_preflight)
+    decision = case.decide()
+    assert [type(action) for action in decision.actions] == [LockStatefulSet]
+    assert decision.status.broker_upgrade is not None
+    assert decision.status.broker_upgrade.images == {f"{BROKER_SET}/kafka": NEW}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"release": "3.8.1"}, "UpgradeImageNotBridge"),
+        ({"release": "?"}, "UpgradeNotProven"),
+        ({"digest": ""}, "UpgradeNotProven"),
+        ({}, ""),
+    ],
+)
+def test_a_dry_start_after_preflight_judges_the_new_image_too(changed: dict[str, str], words: str) -> None:
+    """The pod template changed, so copies started anew, and the tag names another release by now."""
+    entering = before_the_first_restart(copies(**changed))
+    channel = entering.status.channel
+    assert channel is not None
+    before = record(Profile.UPGRADE, Phase.UPGRADING_BROKERS)
+    former = channel.model_copy(update={"fingerprint": "of another template"})
+    case = entering.with_status(templates=(), verifications=(before,), channel=former)
+    decision = case.decide()
+    assert words in decision.status.message
+    assert [type(action) for action in decision.actions] == ([] if words else [LockStatefulSet])
+    ended = DryStartStatus(count=1, run_id="ended", digest="same", finished_at=NOW - timedelta(minutes=2))
+    again = [type(action) for action in case.with_status(dry_start=ended).decide().actions]
+    assert again == ([LaunchRun] if words else [LockStatefulSet]), "the tag may name the right image by now"
+
+
+@pytest.mark.parametrize("now", ["2.4-IV1", "3.4-IV0", "3.9-IV0"])
+def test_another_protocol_than_in_preflight_is_taken_anew_before_the_first_restart(now: str) -> None:
+    """Somebody raised it, or took an upgrade of its own back, while the first verification was under way."""
+    before = record(Profile.UPGRADE, Phase.UPGRADING_BROKERS)
+    decision = before_the_first_restart(copies(), now).with_status(verifications=(before,)).decide()
+    assert decision.actions == ()
+    assert decision.status.broker_upgrade == BrokerUpgradeStatus(needed=now != "3.9-IV0", protocol=now)
+
+
+def test_before_the_first_restart_every_broker_must_tell_its_protocol() -> None:
+    before = record(Profile.UPGRADE, Phase.UPGRADING_BROKERS)
+    entering = before_the_first_restart(copies()).with_status(verifications=(before,))
+    told = {**dict.fromkeys(BROKER_IDS, running()), 2: (*RUNNING,)}
+    silent = tuple(each for each in told[2] if each.name != PROTOCOL)
+    decision = entering.observing(survey=survey(brokers={**told, 2: silent})).decide()
+    assert decision.actions == ()
+    assert "it is not known yet" in decision.status.message
 
 
 def test_what_brokers_serve_after_the_upgrade_opens_the_gate() -> None:
@@ -463,6 +546,34 @@ def test_the_lift_is_recorded_before_the_first_template_has_it() -> None:
     said = condition(decision.status.conditions, ConditionType.ROLLBACK_POSSIBLE)
     assert said is not None
     assert f"keeps image {UPGRADE.image}" in said.message
+
+
+def test_the_lift_is_recorded_too_where_the_first_template_has_it_while_a_controller_restarts() -> None:
+    """All controllers were down at the takeover's first step, and one of them restarts: every template is rendered then."""
+    case = rolling(Phase.TAKING_OVER, 0)
+    record = BrokerUpgradeStatus(needed=True, protocol=FORMER_PROTOCOL)
+    operation = Operation(
+        kind=OperationKind.RESTART_CONTROLLER, node_id=100, pod=f"{CONTROLLERS}-0", pod_uid="former", started_at=NOW
+    )
+    asked = case.asking(brokers=case.spec.brokers.model_copy(update={"upgrade": UPGRADE}))
+    case = asked.with_status(broker_upgrade=record, operation=operation)
+    decision = case.observing(stateful_sets=(broker_set(BrokerMode.UPGRADED),)).decide()
+    rendered = [a.mode for a in decision.actions if isinstance(a, ConfigureBrokers)]
+    assert rendered in ([], [BrokerMode.MIGRATION])
+    assert decision.status.broker_upgrade is not None
+    assert (decision.status.broker_upgrade.lifted_at is not None) is bool(rendered)
+
+
+@pytest.mark.parametrize(("lifted_at", "told"), [(NOW, True), (None, False)])
+def test_the_end_of_a_rollback_says_that_the_former_image_must_not_come_back(
+    lifted_at: datetime | None, *, told: bool
+) -> None:
+    """The StatefulSets are their owner's again, whose own release still names the former image."""
+    upgrade = BrokerUpgradeStatus(needed=True, protocol=FORMER_PROTOCOL, lifted_at=lifted_at)
+    case = open_gate(Phase.UPGRADING_BROKERS).asking(target=Target.ZOOKEEPER)
+    message = case.with_status(phase=Phase.ROLLED_BACK, broker_upgrade=upgrade).decide().status.message
+    assert message.startswith("Rolled back: the cluster runs on ZooKeeper")
+    assert ("before you apply it" in message) is told
 
 
 def test_a_template_that_lost_its_fields_gets_them_back_at_the_quorum() -> None:

@@ -100,15 +100,21 @@ def _configure(draft: Draft, stateful_set: StatefulSetState, mode: BrokerMode) -
         if stateful_set.observed:
             return None
         return unobserved_revision(stateful_set)
-    # Record the changed fields while they still hold the user's values; a Secret keeps these values.
-    upgrading.note_lift(draft, mode)
-    others = tuple(field for field in draft.status.changed_fields if field.object != f"StatefulSet/{name}")
-    draft.update(changed_fields=(*others, *stateful_set.former))
-    draft.act(ConfigureBrokers(name, mode))
+    _begin_mode(draft, stateful_set, mode)
     again = ""
     if stateful_set.drift:
         again = f" again, because {_writer_of(stateful_set)} changed {', '.join(stateful_set.drift)}"
     return Wait(f"StatefulSet {name}: the {mode} configuration is being applied{again}")
+
+
+def _begin_mode(draft: Draft, stateful_set: StatefulSetState, mode: BrokerMode) -> None:
+    """Render ``mode`` in one template, and record what follows from it: a pod that starts by itself takes it."""
+    upgrading.note_lift(draft, mode)
+    # Record the changed fields while they still hold the user's values; a Secret keeps these values.
+    name = f"StatefulSet/{stateful_set.name}"
+    others = tuple(field for field in draft.status.changed_fields if field.object != name)
+    draft.update(changed_fields=(*others, *stateful_set.former))
+    draft.act(ConfigureBrokers(stateful_set.name, mode))
 
 
 def _writer_of(stateful_set: StatefulSetState) -> str:
@@ -130,7 +136,7 @@ def reassert_brokers(draft: Draft, mode: BrokerMode) -> None:
             draft.act(LockStatefulSet(stateful_set.name))
         changed = stateful_set.drift or not stateful_set.configuration.startswith(f"{mode}-")
         if changed and stateful_set.original.complete:
-            draft.act(ConfigureBrokers(stateful_set.name, mode))
+            _begin_mode(draft, stateful_set, mode)
 
 
 def roll_brokers(draft: Draft, mode: BrokerMode) -> Wait | None:

@@ -31,7 +31,7 @@ from kraftbridge.models.dry_start import (
     KafkaStart,
 )
 from kraftbridge.models.observation import StatefulSetState, Unobserved
-from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.release_changes import OF_CLIENTS, REMOVED
 from kraftbridge.models.spec import ConfigStyle
 from kraftbridge.models.status import FindingStatus, finding, first, some, with_channel
@@ -115,8 +115,14 @@ def repeat_dry_start(
         return
     is_due = draft.now - record.finished_at > REPEATED_AFTER
     is_unstarted = any(copy.start is None for copy in state.current.copies)
-    if is_due and (is_unstarted or Code.DRY_START_OTHER_IMAGE in {f.code for f in standing}):
+    if is_due and (is_unstarted or not _of_tags(draft).isdisjoint(f.code for f in standing)):
         dry_starting.launch_dry_start(draft, state.fingerprint, broker_ids, cluster_id)
+
+
+def _of_tags(step: StepContext) -> frozenset[str]:
+    """Return the codes that end when a tag names another image; after preflight spec cannot name one."""
+    of_upgrade = {Code.UPGRADE_IMAGE_NOT_BRIDGE, Code.UPGRADE_NOT_PROVEN}
+    return frozenset({Code.DRY_START_OTHER_IMAGE} | (of_upgrade if step.status.phase is not Phase.PREFLIGHT else set()))
 
 
 def findings(step: StepContext) -> Iterator[FindingStatus]:

@@ -109,7 +109,8 @@ def path_findings(step: StepContext) -> tuple[FindingStatus, ...]:
 
 def dry_start_findings(step: StepContext) -> tuple[FindingStatus, ...]:
     """Return what the last dry start found; asked again before the first restart, if a template changed since."""
-    return tuple(_accepting(step.spec, (*channel.findings(step), *dry_start.findings(step))))
+    found = (*channel.findings(step), *dry_start.findings(step), *upgrade.findings_anew(step))
+    return tuple(_accepting(step.spec, found))
 
 
 def findings_anew(step: StepContext, survey: Survey) -> tuple[FindingStatus, ...]:

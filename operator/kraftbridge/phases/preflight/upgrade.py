@@ -9,7 +9,7 @@ from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import CopyOutcome, DryStartReport
 from kraftbridge.models.metadata_version import Release, release_of
 from kraftbridge.models.observation import Unobserved
-from kraftbridge.models.phase import BrokerMode
+from kraftbridge.models.phase import BrokerMode, Phase
 from kraftbridge.models.protocol import BRIDGE, OLDEST, SETTING, Protocol, is_known
 from kraftbridge.models.release_changes import CHANGED_BEHAVIOUR, NEW_BEHAVIOUR, OLD_AUTHORIZER, REMOVED, WITHOUT_EFFECT
 from kraftbridge.models.spec import UpgradeSpec
@@ -45,6 +45,13 @@ def findings(step: StepContext, survey: Survey) -> Iterator[FindingStatus]:
     changes = {**NEW_BEHAVIOUR, **_changed_behaviour(survey, report)}
     if what := "; ".join(f"{name} ({changes[name]})" for name in sorted(changes.keys() - known)):
         yield finding(Code.RELEASE_DEFAULTS_DIFFER, "brokers", what=what)
+
+
+def findings_anew(step: StepContext) -> Iterator[FindingStatus]:
+    """Find what a dry start after preflight shows of the new image, as long as brokers are restarted with it."""
+    asked = step.spec.brokers.upgrade
+    if asked is not None and upgrading.is_needed(step.status) and step.status.phase is Phase.UPGRADING_BROKERS:
+        yield from _image(step, asked, _report(step))
 
 
 def _report(step: StepContext) -> DryStartReport | None:
