@@ -185,6 +185,11 @@ journey: venv java ## clusters of Kafka 2.4 to 3.9 to KRaft and back on real pro
 	$(SAY) "old releases on the way to KRaft"
 	@PYTHONPATH=$(CURDIR) $(PYTHON) -m tests.journey $(ARGS); code=$$?; $(PYTHON) docs/generate.py && exit $$code
 
+.PHONY: journey-series
+journey-series: venv java ## ten journeys to KRaft from 2.4, 2.7 and 2.8 in two orders, each with its own trouble, resumable; results in benchmarks/measured/journey-series.jsonl
+	$(SAY) "journeys around topic ids"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m tests.journey.series $(ARGS); code=$$?; $(PYTHON) docs/generate.py && exit $$code
+
 .PHONY: odd-trees
 odd-trees: venv java ## odd ZooKeeper trees through a real Kafka controller, resumable; results in benchmarks/measured/odd-trees (ARGS='--seconds 600 --only "quota"')
 	$(SAY) "odd trees"

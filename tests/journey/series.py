@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -55,6 +55,19 @@ RESULTS: Final = Path(__file__).resolve().parents[2] / "benchmarks" / "measured"
 RECORDS: Final = 40
 """In each partition of a topic of one replica."""
 PAUSE_SECONDS: Final = 45
+RUNS: Final = 10
+"""Journeys for each release and order."""
+_HEAD: Final = """
+## Around topic ids
+
+`make journey-series` makes {runs} more journeys to KRaft from each of three releases, with ZooKeeper's controller as the last or the first broker of each roll.
+Brokers before 2.8 keep no topic ids, and a KRaft start sets a log without one aside.
+Half-way through a drawn roll each journey has one kind of trouble, or none: {troubles}.
+The cluster has topics of one replica with {records} records in each partition, ACLs, SCRAM users, quotas and a delegation token, and gets another topic in each roll.
+As promised is a journey after which every record and all of that is there, and no replica was set aside.
+*Without state* are the journeys in which a client created a topic during the takeover, so that its partitions had no state in ZooKeeper ([what Kafka loses](verification.md#what-kafka-391-loses)).
+The longest stall includes that of a broker that was killed.
+"""
 _LONE: Final = "lone"
 _SASL_LOGIN: Final = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="owner" password="pw"'
 _MIGRATION_ROLL: Final = "migration mode"
@@ -145,6 +158,47 @@ def read(path: Path = RESULTS) -> dict[Trial, Journey]:
         trial = Trial(raw["release"], Order(raw["order"]), raw["number"])
         found[trial] = journey_of(raw["journey"])
     return found
+
+
+def section(known: Mapping[Trial, Journey]) -> str:
+    """Return the series as a part of the page: a row for each release and order."""
+    if not known:
+        return ""
+    rows = [_row(release, order, known) for release, order in product(RELEASES, Order)]
+    records = sum(journey.acknowledged for journey in known.values())
+    lost = sum(journey.lost for journey in known.values())
+    commits = ", ".join(sorted({journey.commit for journey in known.values()}))
+    troubles = "; ".join(str(trouble) for trouble in Trouble if trouble is not Trouble.NONE)
+    return "\n".join(
+        [
+            _HEAD.format(runs=RUNS, troubles=troubles, records=RECORDS),
+            "| from | order | as promised | made | longest stall | without state | lost |",
+            "|---|---|---|---|---|---|---|",
+            *rows,
+            "",
+            f"{records} records acknowledged, {lost} lost. Commits: {commits}.",
+            *(
+                f"- **✗** {trial}, {trial.trouble}: {_why(journey)}"
+                for trial, journey in known.items()
+                if not journey.good
+            ),
+            "",
+        ]
+    )
+
+
+def _row(release: str, order: Order, known: Mapping[Trial, Journey]) -> str:
+    made = [journey for trial, journey in known.items() if (trial.release, trial.order) == (release, order)]
+    good = sum(journey.good for journey in made)
+    stall = max((journey.longest_stall_seconds for journey in made), default=0.0)
+    created = sum(bool(journey.created) for journey in made)
+    lost = sum(journey.lost for journey in made)
+    return f"| {release} | {order} | {good} | {len(made)} of {RUNS} | {stall:.1f} s | {created} | {lost} |"
+
+
+def _why(journey: Journey) -> str:
+    what = journey.failure or "; ".join([*journey.broken, *journey.stray, *journey.nameless])
+    return (what.splitlines() or [""])[0][:300].replace("|", chr(92) + "|")
 
 
 class SecuredProcesses(TravellingProcesses):
@@ -386,7 +440,7 @@ def main() -> int:
     """Make the journeys that have no result yet; return 1 if one did not end as promised."""
     parser = argparse.ArgumentParser(prog="python -m tests.journey.series", description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--runs", type=int, default=10, help="for each release and order")
+    parser.add_argument("--runs", type=int, default=RUNS, help="for each release and order")
     parser.add_argument("--release", action="append", choices=RELEASES, help="only this one; may be repeated")
     parser.add_argument("--jobs", type=int, default=1, help="journeys at the same time")
     parser.add_argument("--evidence", type=Path, help="keep what processes wrote where it did not end as promised")

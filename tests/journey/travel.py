@@ -102,6 +102,8 @@ class Journey:
     """Partition directories that a KRaft start has set aside."""
     nameless: tuple[str, ...] = ()
     """Partition directories without a topic id before the first broker entered migration mode."""
+    created: tuple[str, ...] = ()
+    """Partitions that had no state in ZooKeeper after the takeover, and got one as the operator gives them one."""
     failure: str = ""
 
     @property
@@ -117,7 +119,7 @@ class Journey:
 def journey_of(raw: dict[str, Any]) -> Journey:
     """Return a kept journey."""
     rolls = tuple(Roll(**each) for each in raw["rolls"])
-    texts = {name: tuple(raw[name]) for name in ("broken", "stray", "nameless")}
+    texts = {name: tuple(raw.get(name, ())) for name in ("broken", "stray", "nameless", "created")}
     return Journey(**{**raw, **texts, "rolls": rolls, "way": Way(raw["way"])})
 
 
@@ -168,6 +170,8 @@ class Traveller:
     """What happens once a broker has restarted, before its partitions are in sync: name of the roll, how many it has restarted."""
     rolls: list[Roll] = field(default_factory=list)
     nameless: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
+    """Partitions that had no state in ZooKeeper after the takeover."""
 
     def roll(
         self, name: str, mode: str, release: str = BRIDGE, protocol: str = "", brokers: tuple[int, ...] = BROKERS
@@ -225,6 +229,8 @@ class Traveller:
         self.load.tell(Moment.TAKEOVER)
         self.roll("migration mode", MIGRATION, brokers=self.ordered())
         wait_for("dual-write", self._is_mirrored)
+        # The operator does so when its verification has found one: a topic that the load created during the takeover.
+        self.created = self.zookeeper.create_partition_states()
         self.load.tell(Moment.DUAL_WRITE)
         return controllers
 
@@ -376,6 +382,7 @@ def journey_of_traveller(begun: Journey, traveller: Traveller, impact: ClientImp
         broken=tuple(impact.broken),
         stray=traveller.stray(),
         nameless=() if begun.way is Way.BACK_FROM_BRIDGE else traveller.nameless,
+        created=traveller.created,
     )
 
 
