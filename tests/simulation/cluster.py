@@ -60,6 +60,7 @@ from kraftbridge.models.decision import (
     WriteCanary,
 )
 from kraftbridge.models.dry_start import DryStartReport, DryStartState
+from kraftbridge.models.metadata_version import FEATURE
 from kraftbridge.models.observation import (
     LEASE_SECONDS,
     NOT_NEEDED,
@@ -120,6 +121,8 @@ BROKER_SETS = (("kafka", (0, 1)), ("kafka-b", (2,)))
 """One StatefulSet of three brokers, or these two."""
 SETTINGS = {"inter.broker.protocol.version": "3.9", "listener.security.protocol.map": "INTERNAL:PLAINTEXT"}
 NO_LEASE = LeaseState()
+LOADED = {FEATURE: 21}
+"""Finalized features of a controller that has loaded the metadata."""
 MEASURED_HEAPS = (None, 128 << 20, 512 << 20, 576 << 20, 832 << 20)
 """Heaps that rehearsals call for: a later one may call for more, which restarts the controllers."""
 
@@ -1040,8 +1043,20 @@ class Cluster:
         number = self.certificates.number
         secrets = seen_secrets({"listener": str(number)} if number else {})
         return ControllersWorkload(
-            state, self.format_allowed, uids, secrets=secrets, missing=missing, claims=claims, left=left
+            state,
+            self.format_allowed,
+            uids,
+            secrets=secrets,
+            missing=missing,
+            claims=claims,
+            left=left,
+            without_agent=self.without_agent(),
         )
+
+    def without_agent(self) -> frozenset[int]:
+        """Return the controllers whose pods have nothing of the operator's."""
+        pods = {} if self.controllers is None else self.controllers.pods
+        return frozenset(node for node, pod in pods.items() if "-clean-" in pod.configuration)
 
     def _zookeeper(self) -> ZooKeeperState | Unobserved:
         kafka = self.kafka
@@ -1086,16 +1101,19 @@ class Cluster:
             return EXPIRED
         end = kafka.log_offset()
         members = kafka.members(kafka.active)
-        voters = tuple(VoterState(i, end if i in members else end - 60) for i in kafka.controllers)
+        voters = tuple(
+            VoterState(i, end, 0.2) if i in members else VoterState(i, end - 60, 30.0) for i in kafka.controllers
+        )
         return QuorumState(kafka.active, kafka.epoch, end, voters, frozenset(kafka.registered))
 
     def _metrics(self) -> dict[int, ControllerMetrics | Unobserved]:
         kafka = self.kafka
         seen: dict[int, ControllerMetrics | Unobserved] = {}
+        silent = self.without_agent()
         migrating = sum(m is BrokerMode.MIGRATION for m in kafka.registered.values())
         fenced = sum(kafka.fenced(i) for i in kafka.registered)
         for node, process in kafka.controllers.items():
-            if not process.up or self.controllers is None:
+            if not process.up or self.controllers is None or node in silent:
                 seen[node] = Unobserved(f"controller {node}", "connection refused")
                 continue
             state = kafka.state if process.loaded and kafka.leader is not None else ZkMigrationState.NOT_LOADED
@@ -1114,7 +1132,11 @@ class Cluster:
 
     def _features(self) -> dict[int, NodeFeatures | Unobserved]:
         return {
-            i: NodeFeatures({}, {}, zk_migration_ready=isinstance(p.mode, ControllerMode) and p.mode.migrates)
+            i: NodeFeatures(
+                LOADED if p.loaded else {},
+                {},
+                zk_migration_ready=isinstance(p.mode, ControllerMode) and p.mode.migrates,
+            )
             if p.up
             else Unobserved(f"controller {i}", "connection refused")
             for i, p in self.kafka.controllers.items()

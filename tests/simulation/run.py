@@ -47,6 +47,7 @@ from kraftbridge.models.spec import (
     AcceptedFinding,
     ConfigStyle,
     ControllerVolumes,
+    HandOver,
     Healing,
     MigrationSpec,
     OnDeletion,
@@ -83,6 +84,10 @@ SLOW_STARTS = 6
 TARGETS = [Target.KRAFT, Target.KRAFT, Target.KRAFT_BROKERS, Target.DUAL_WRITE, Target.QUORUM_READY]
 OPEN_CHANNEL = 7
 """Remainder of the seeds (modulo 11) whose migrations leave the channel to the operator."""
+CLEANED = 4
+"""Remainder of the seeds (modulo 8) whose users ask for controllers without the operator's image from the beginning."""
+CLEANED_LATER = 0
+"""Remainder of the seeds (modulo 8) whose users ask for them once the migration is completed."""
 LONE_TOPIC_CHANCE = 0.02
 LONE_TOPIC_SEEN_SECONDS = 30.0
 """Age from which a topic must hold back the restart of its broker: how old a reading of the redundancy may be."""
@@ -247,6 +252,9 @@ class Run:
         )
         spec = self._spec_of(self.random.choice(TARGETS), sets).model_copy(update={"rehearsal": rehearsal})
         spec = issuing(spec) if seed % 4 == ISSUED else spec
+        if seed % 8 == CLEANED:
+            spec = spec.model_copy(update={"hand_over": HandOver.CLEAN})
+        self.cleans_later = seed % 8 == CLEANED_LATER
         self.leg = self.cluster.leg
         self.spec = self.layout.spec(self.leg.spec(spec))
         if seed % 11 == OPEN_CHANNEL:
@@ -351,6 +359,11 @@ class Run:
             if calm_until is not None:
                 if self._at_rest():
                     self._check_end()
+                    if self.cleans_later and self.status.phase is Phase.COMPLETED:
+                        self.cleans_later = False
+                        self._edit(hand_over=HandOver.CLEAN)
+                        calm_until = self.cluster.time.now + self.patience.total_seconds()
+                        continue
                     if self._migrates_again():
                         if self.random.random() < SAME_NAME:
                             self._create_again()
@@ -860,7 +873,7 @@ class Run:
 
     def _check_act(self, action: Action, sick: frozenset[int]) -> None:
         kafka = self.cluster.kafka
-        if words := self._trouble_of(action):
+        if words := self._trouble_of(action) or self._cleans_early(action):
             self._break(words)
         # A rollback that never touched a StatefulSet needs no Lease: it only takes its own controllers away.
         own = isinstance(action, StopControllers) and not self.status.changed_fields
@@ -938,6 +951,27 @@ class Run:
                 self._break("the claim is removed under running controllers")
             case _:
                 pass
+
+    def _cleans_early(self, action: Action) -> str:
+        """Return whether controllers are rendered without the operator's image unasked, or before the end is proven."""
+        controllers = self.status.controllers
+        if not isinstance(action, ApplyControllers) or controllers is None or not controllers.clean:
+            return ""
+        asked = self.spec.hand_over is HandOver.CLEAN and self.status.phase is Phase.COMPLETED
+        if asked and self._passed_at(self.status, Profile.REPLICAS, Phase.COMPLETED):
+            return ""
+        return "the controllers lose the operator's image before the migration has proven its end"
+
+    def _cleaning_trouble(self) -> str:
+        """Return what is left of the operator where the user wanted nothing of it, and nobody has deleted the resource."""
+        if self.spec.hand_over is not HandOver.CLEAN or self.deleted:
+            return ""
+        self.coverage.ends["cleaned"] += 1
+        known = self.status.hand_over
+        if known is None or known.guarded or known.cleaned_at is None:
+            return "the guard stands although spec.handOver is Clean"
+        left = set(CONTROLLERS) - self.cluster.without_agent()
+        return f"controllers {sorted(left)} have the operator's image although spec.handOver is Clean" if left else ""
 
     def _hold_down(self, node: int, uid: str, *, down: bool) -> None:
         """Note that we stop a broker; one that is down by itself is not down by us."""
@@ -1021,6 +1055,7 @@ class Run:
                     "there is no final manifest" if not cluster.final_manifest else "",
                     "the canary is still in the log" if kafka.log_canary is not None else "",
                     "blank volumes may be formatted" if cluster.format_allowed else "",
+                    self._cleaning_trouble(),
                 ]
             case Phase.ROLLED_BACK:
                 wrong = [

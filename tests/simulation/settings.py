@@ -83,7 +83,8 @@ class Settings:
         restored = rendered.restored.id if rendered is not None and rendered.restored is not None else ""
         number = run.cluster.certificates.number
         secrets = "".join(rendered.credentials.values()) if rendered is not None else str(number or "")
-        return f"{f's{secrets}-' if secrets else ''}{self.rendered(run.status)}-{heap}{restored}"
+        clean = "clean-" if rendered is not None and rendered.clean else ""
+        return f"{clean}{f's{secrets}-' if secrets else ''}{self.rendered(run.status)}-{heap}{restored}"
 
     def happen(self, run: Run) -> None:
         """Let the owner change a setting, and take back what the migration refuses."""

@@ -16,6 +16,7 @@ class Pod:
     """A controller's file system below one directory."""
 
     root: Path
+    start_script: str = START
 
     def write(self, path: str, text: str) -> None:
         target = self.root / path.lstrip("/")
@@ -28,7 +29,7 @@ class Pod:
     @property
     def script(self) -> str:
         """The start script, with this directory in place of the pod's root."""
-        script = START
+        script = self.start_script
         for folder in ("/tmp/", "/etc/kraftbridge", "/opt/kafka", "/opt/bitnami", "/data/"):
             script = script.replace(folder, f"{self.root}{folder}")
         return script

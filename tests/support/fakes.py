@@ -154,6 +154,8 @@ class FakeKubernetes:
         """Variables that were written back as somebody else's, and that no apply has set since."""
         """Environment variables that were there before anything was applied: somebody else's."""
         self._applied: dict[tuple[tuple[str, str | None, str], str], Object] = {}
+        self._made: set[tuple[tuple[str, str | None, str], str]] = set()
+        """Objects that an apply of this manager created: their entries are its own."""
         self._revisions: dict[str, tuple[Object, str]] = {}
         """Of each StatefulSet: its template, and the revision of that."""
 
@@ -256,6 +258,10 @@ class FakeKubernetes:
             returned = self._returned.setdefault(key, set())
             for container in _template(wanted).get("spec", {}).get("containers", []):
                 returned -= _env(_template(wanted), container["name"]).keys()
+            if not live:
+                self._made.add((key, field_manager))
+            if (key, field_manager) in self._made:
+                _drop_entries(merged, before, wanted)
             _drop_unowned(merged, before, wanted, foreign, returned)
             self._applied[key, field_manager] = wanted
             self._store(key, merged)
@@ -604,6 +610,26 @@ def _drop_unowned(merged: Object, before: Object, wanted: Object, foreign: set[s
         container["env"] = left
 
 
+def _drop_entries(merged: Object, before: Object, wanted: Object) -> None:
+    """Remove the named entries of lists in an object of our own that are not applied any more: containers, volumes, mounts, ports."""
+    for key, value in before.items():
+        left, kept = merged.get(key), wanted.get(key)
+        if isinstance(value, dict) and isinstance(left, dict):
+            _drop_entries(left, value, kept if isinstance(kept, dict) else {})
+        elif key != "env" and _is_named(value) and _is_named(left):
+            wanted_by_name = {entry["name"]: entry for entry in kept or []}
+            dropped = {entry["name"] for entry in value} - wanted_by_name.keys()
+            merged[key] = [entry for entry in left or [] if entry["name"] not in dropped]
+            by_name = {entry["name"]: entry for entry in merged[key]}
+            for entry in value:
+                if entry["name"] in by_name:
+                    _drop_entries(by_name[entry["name"]], entry, wanted_by_name[entry["name"]])
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, dict) and "name" in entry for entry in value)
+
+
 def _template(obj: Object) -> Object:
     template: Object = obj.get("spec", {}).get("template", {}) if isinstance(obj.get("spec"), dict) else {}
     return template
@@ -827,7 +853,8 @@ class FakeKafka:
         flags = self._live()
         if not flags:
             raise ObservationError("quorum", "no controller answers")
-        return QuorumState(min(flags), 1, 100, tuple(VoterState(i, 100) for i in flags), frozenset(self.broker_modes()))
+        voters = tuple(VoterState(i, 100, silent_seconds=0.2) for i in flags)
+        return QuorumState(min(flags), 1, 100, voters, frozenset(self.broker_modes()))
 
     def registered_controllers(self) -> frozenset[int]:
         if not self.controller_flags():

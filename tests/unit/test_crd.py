@@ -205,6 +205,13 @@ def test_a_refused_change_advises_what_each_phase_allows() -> None:
         assert len(rule["message"]) < 300
 
 
+def test_clean_stays_exactly_while_the_controllers_are_rendered_so() -> None:
+    """A roll-out that failed renders them as before. Spec and status are compared as they are, whichever is written."""
+    (rule,) = [r["rule"] for r in crd.hand_over_rules()]
+    assert rule.endswith("self.status.controllers.rendered.clean) || self.spec.handOver == 'Clean'")
+    assert "oldSelf" not in rule
+
+
 def test_every_rule_has_a_message_and_names_an_existing_field() -> None:
     rules = SCHEMA["x-kubernetes-validations"]
     assert len({rule["rule"] for rule in rules}) == len(rules)

@@ -46,6 +46,9 @@ CREDENTIALS = "/etc/kraftbridge-credentials"
 """Files that the init container writes from certificates (`kraftbridge.pods.credentials`), in memory."""
 LOG_DIR = f"{DATA}/kafka"
 KAFKA_CONTAINER = "kafka"
+METRICS_PORT_NAME = "metrics"
+"""Port of the Kafka container that the metrics agent opens."""
+_LISTENER_SSL = f"{CONTROLLER_LISTENER_PREFIX}ssl"
 UID = 1000
 """User of the official image (``appuser``); the log server shares the volume and runs as the same user."""
 
@@ -71,7 +74,7 @@ includeObjectNames:
 """
 
 # One backslash at the end of a line joins it with the next one; the script itself has it as two.
-_SCRIPT = """set -eu
+_BEGIN = """set -eu
 @FIND_KAFKA@
 if [ -z "$tools" ]; then echo "@NO_KAFKA@; set spec.controllers.image to one of Kafka 3.9"; exit 1; fi
 # The image's own directory of logs may belong to another user.
@@ -87,7 +90,29 @@ if [ ! -d $own ]; then
   fi
   mv $own.new $own
 fi
-properties=/tmp/controller.properties
+"""
+_KEY_STORES = f"""# Kafka reads key and certificates from one file. A pod keeps those with which it began, as above.
+written={CREDENTIALS}/listener
+secret={LISTENER_SECRET}
+if [ -f $secret/tls.crt ] && [ ! -d $written ]; then
+  rm -rf $written.new
+  (
+    umask 077
+    mkdir $written.new
+    {{ cat $secret/tls.key; echo; cat $secret/tls.crt; }} > $written.new/keystore.pem
+    cat $secret/ca.crt > $written.new/truststore.pem
+    {{
+      echo {_LISTENER_SSL}.keystore.type=PEM
+      echo {_LISTENER_SSL}.keystore.location=$written/keystore.pem
+      echo {_LISTENER_SSL}.truststore.type=PEM
+      echo {_LISTENER_SSL}.truststore.location=$written/truststore.pem
+      @CLIENT_AUTH@
+    }} > $written.new/listener.properties
+  )
+  mv $written.new $written
+fi
+"""
+_PROPERTIES = """properties=/tmp/controller.properties
 { cat $own/controller.properties; echo "node.id=$NODE_ID"; } > $properties
 if [ -n "${PASSWORD_ENCODER_SECRET:-}" ]; then
   # Properties.load takes a backslash for the beginning of an escape.
@@ -97,7 +122,8 @@ fi
 for given in /etc/kraftbridge-credentials/listener $own; do
   if [ -f $given/listener.properties ]; then { cat $given/listener.properties; echo; } >> $properties; fi
 done
-zookeeper=/etc/kraftbridge-zookeeper
+"""
+_ZOOKEEPER = """zookeeper=/etc/kraftbridge-zookeeper
 if grep -q '^zookeeper.connect=' $properties; then
   umask 077
   if [ "$(cat $zookeeper/scheme 2>/dev/null)" = sasl ]; then
@@ -122,7 +148,8 @@ quotes and backslashes are escaped as the JAAS file asks for.
     { echo zookeeper.ssl.keystore.type=PEM; echo zookeeper.ssl.keystore.location=$keystore; } >> $properties
   fi
 fi
-if [ ! -f @LOG_DIR@/meta.properties ]; then
+"""
+_FORMAT = """if [ ! -f @LOG_DIR@/meta.properties ]; then
   # A blank voter votes: once every voter was formatted, a blank volume waits for a person.
   while word=$(cat /etc/kraftbridge/format); [ "$word" != allowed ] && [ "$word" != "$NODE_ID" ]; do
     echo "volume of controller $NODE_ID is blank and formatting is not allowed any more; see docs/operations.md"
@@ -131,11 +158,30 @@ if [ ! -f @LOG_DIR@/meta.properties ]; then
   # A cluster id is base64 and may begin with a dash.
   "$tools/kafka-storage$ending" format --cluster-id="$CLUSTER_ID" --config $properties
 fi
-export KAFKA_OPTS="${KAFKA_OPTS:-} $EXPORTER"
-exec "$tools/kafka-server-start$ending" $properties
 """
-START = _SCRIPT.replace("@FIND_KAFKA@\n", FIND_KAFKA).replace("@NO_KAFKA@", NO_KAFKA).replace("@LOG_DIR@", LOG_DIR)
+_EXPORT = """export KAFKA_OPTS="${KAFKA_OPTS:-} $EXPORTER"
+"""
+_SERVE = """exec "$tools/kafka-server-start$ending" $properties
+"""
+
+
+def _script(*parts: str) -> str:
+    text = "".join(parts)
+    return text.replace("@FIND_KAFKA@\n", FIND_KAFKA).replace("@NO_KAFKA@", NO_KAFKA).replace("@LOG_DIR@", LOG_DIR)
+
+
+START = _script(_BEGIN, _PROPERTIES, _ZOOKEEPER, _FORMAT, _EXPORT, _SERVE)
 """Start script of the controllers' container."""
+_CLEAN_START = _script(_BEGIN, _KEY_STORES, _PROPERTIES, _FORMAT, _SERVE)
+
+
+def clean_start(protocol: str) -> str:
+    """Return the start script of controllers without the operator's image, for a listener with this protocol.
+
+    It writes what the init container ``credentials`` writes, from a key that is PKCS#8 already.
+    """
+    client_auth = f"      echo {_LISTENER_SSL}.client.auth=required\n" if protocol == "SSL" else ""
+    return _CLEAN_START.replace("      @CLIENT_AUTH@\n", client_auth)
 
 
 def listener_secrets(spec: MigrationSpec, controllers: str) -> tuple[str, ...]:
@@ -176,6 +222,10 @@ class ControllersFacts:
     """The kept copy from which the pods restore their volumes; None: they start from what is there."""
     minimum_batch_size: int | None = None
     """Least number of records in a batch of the copy, as a rehearsal calls for; None: Kafka's default."""
+    clean: bool = False
+    """Whether pods and ConfigMap are rendered without the operator's image."""
+    cleaned: bool = False
+    """Whether no pod has it any more, so that nobody connects to metrics agent and log server."""
 
 
 def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, str]:
@@ -226,15 +276,23 @@ def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: Cont
 
 def configuration(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> str:
     """Return the value of the configuration annotation."""
+    scripts = (_start_script(spec, facts),) if facts.clean else (START, JMX_RULES)
     parts = (
         controller_settings(spec, facts, mode),
-        START,
-        JMX_RULES,
+        *scripts,
         facts.cluster_id,
         _pod_template(spec, facts, mode),
         sorted(facts.credentials.items()),
     )
     return f"{mode}-{short_hash(parts)}"
+
+
+def _start_script(spec: MigrationSpec, facts: ControllersFacts) -> str:
+    return clean_start(spec.controllers.listener.security_protocol) if facts.clean else START
+
+
+def _config_map_name(facts: ControllersFacts, mode: ControllerMode) -> str:
+    return controllers_config_map(facts.name, mode, clean=facts.clean)
 
 
 def controllers_objects(
@@ -274,6 +332,9 @@ def _selector(facts: ControllersFacts) -> dict[str, str]:
 
 
 def _service(facts: ControllersFacts) -> dict[str, Any]:
+    ports = [{"name": "controller", "port": CONTROLLER_PORT}]
+    if not facts.cleaned:
+        ports += [{"name": "metrics", "port": METRICS_PORT}, {"name": "log-server", "port": LOG_SERVER_PORT}]
     # A voter whose peers are not in DNS yet flaps through elections: addresses are published before readiness.
     return {
         "apiVersion": "v1",
@@ -283,11 +344,7 @@ def _service(facts: ControllersFacts) -> dict[str, Any]:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": _selector(facts),
-            "ports": [
-                {"name": "controller", "port": CONTROLLER_PORT},
-                {"name": "metrics", "port": METRICS_PORT},
-                {"name": "log-server", "port": LOG_SERVER_PORT},
-            ],
+            "ports": ports,
         },
     }
 
@@ -300,14 +357,15 @@ def _format_word(reformat: int | None, *, format_allowed: bool) -> str:
 
 
 def _config_map(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode, format_word: str) -> dict[str, Any]:
+    rules = {} if facts.clean else {"jmx.yml": JMX_RULES}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _meta(facts, controllers_config_map(facts.name, mode)),
+        "metadata": _meta(facts, _config_map_name(facts, mode)),
         "data": {
             "controller.properties": render_properties(controller_settings(spec, facts, mode)),
-            "jmx.yml": JMX_RULES,
-            "start.sh": START,
+            **rules,
+            "start.sh": _start_script(spec, facts),
             "format": format_word,
         },
     }
@@ -321,6 +379,23 @@ def _network_policy(facts: ControllersFacts) -> dict[str, Any]:
     verifier = {"podSelector": {"matchLabels": {LABEL_ROLE: "verifier"}}}
     controllers = {"podSelector": {"matchLabels": _selector(facts)}}
     brokers = [{"podSelector": dict(selector)} for selector in facts.broker_selectors]
+    ingress: Objects = [
+        {
+            "from": [*brokers, controllers, operator, verifier],
+            "ports": [{"port": CONTROLLER_PORT, "protocol": "TCP"}],
+        },
+        {
+            "from": [controllers, operator],
+            "ports": [{"port": ControllerMode.ISOLATED.port, "protocol": "TCP"}],
+        },
+        {
+            "from": [operator, verifier],
+            "ports": [{"port": METRICS_PORT, "protocol": "TCP"}, {"port": LOG_SERVER_PORT, "protocol": "TCP"}],
+        },
+    ]
+    if facts.cleaned:
+        ports = [{"port": CONTROLLER_PORT, "protocol": "TCP"}]
+        ingress = [{"from": [*brokers, controllers, operator], "ports": ports}]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -328,20 +403,7 @@ def _network_policy(facts: ControllersFacts) -> dict[str, Any]:
         "spec": {
             "podSelector": {"matchLabels": _selector(facts)},
             "policyTypes": ["Ingress"],
-            "ingress": [
-                {
-                    "from": [*brokers, controllers, operator, verifier],
-                    "ports": [{"port": CONTROLLER_PORT, "protocol": "TCP"}],
-                },
-                {
-                    "from": [controllers, operator],
-                    "ports": [{"port": ControllerMode.ISOLATED.port, "protocol": "TCP"}],
-                },
-                {
-                    "from": [operator, verifier],
-                    "ports": [{"port": METRICS_PORT, "protocol": "TCP"}, {"port": LOG_SERVER_PORT, "protocol": "TCP"}],
-                },
-            ],
+            "ingress": ingress,
         },
     }
 
@@ -368,27 +430,29 @@ def _disruption_budget(spec: MigrationSpec, facts: ControllersFacts) -> dict[str
 
 def _pod_template(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, Any]:
     controllers = spec.controllers
-    volumes: Objects = [
-        {"name": "config", "configMap": {"name": controllers_config_map(facts.name, mode)}},
-        {"name": "agent", "emptyDir": {}},
-        {"name": "tmp", "emptyDir": {}},
-        {"name": "log-server", "secret": {"secretName": names.log_access_secret(facts.name)}},
-    ]
+    volumes: Objects = [{"name": "config", "configMap": {"name": _config_map_name(facts, mode)}}]
+    if not facts.clean:
+        volumes.append({"name": "agent", "emptyDir": {}})
+    volumes.append({"name": "tmp", "emptyDir": {}})
+    if not facts.clean:
+        volumes.append({"name": "log-server", "secret": {"secretName": names.log_access_secret(facts.name)}})
     if controllers.listener.generate:
         sources = [{"secret": {"name": name}} for name in listener_secrets(spec, facts.name)]
         volumes.append({"name": "listener", "projected": {"sources": sources}})
     elif controllers.listener.secret_name:
         volumes.append({"name": "listener", "secret": {"secretName": controllers.listener.secret_name}})
-    if spec.zookeeper.secret_name:
+    if _reads_zookeeper(spec, facts):
         # Optional: after the migration the Secret may go, and the quorum stays.
         volumes.append({"name": "zookeeper", "secret": {"secretName": spec.zookeeper.secret_name, "optional": True}})
-    init_containers = [_agent_container(spec, facts)]
-    if _reads_certificates(spec):
+    init_containers = [] if facts.clean else [_agent_container(spec, facts)]
+    if _reads_certificates(spec, facts):
         volumes.append({"name": "credentials", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
-        init_containers.append(_credentials_container(spec, facts))
+        if not facts.clean:
+            init_containers.append(_credentials_container(spec, facts))
     if facts.restored is not None:
         volumes.append(pods.kept_copy_volume(facts.restored.secret, facts.restored.parts))
         init_containers.append(_restoring_container(spec, facts, facts.restored))
+    helpers = [] if facts.clean else [_log_server_container(spec, facts)]
     spec_of_pod = {
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
@@ -396,8 +460,8 @@ def _pod_template(spec: MigrationSpec, facts: ControllersFacts, mode: Controller
         "securityContext": pod_security_context(),
         "affinity": pods.spread_over_nodes(_selector(facts)),
         "topologySpreadConstraints": pods.spread_over_zones(_selector(facts)),
-        "initContainers": init_containers,
-        "containers": [_kafka_container(spec, facts, mode), _log_server_container(spec, facts)],
+        **({"initContainers": init_containers} if init_containers else {}),
+        "containers": [_kafka_container(spec, facts, mode), *helpers],
         "volumes": volumes,
     }
     template = {"metadata": {"labels": _selector(facts)}, "spec": spec_of_pod}
@@ -469,26 +533,29 @@ def _kafka_container(spec: MigrationSpec, facts: ControllersFacts, mode: Control
     mounts: Objects = [
         {"name": "data", "mountPath": DATA},
         {"name": "config", "mountPath": "/etc/kraftbridge", "readOnly": True},
-        {"name": "agent", "mountPath": "/opt/kraftbridge-agent", "readOnly": True},
-        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir of the pod
     ]
-    mounts += _secret_mounts(spec)
-    if _reads_certificates(spec):
-        mounts.append({"name": "credentials", "mountPath": CREDENTIALS, "readOnly": True})
+    if not facts.clean:
+        mounts.append({"name": "agent", "mountPath": "/opt/kraftbridge-agent", "readOnly": True})
+    mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108 - an emptyDir of the pod
+    mounts += _secret_mounts(spec, facts)
+    if _reads_certificates(spec, facts):
+        written_here = {} if facts.clean else {"readOnly": True}
+        mounts.append({"name": "credentials", "mountPath": CREDENTIALS, **written_here})
     # The agent is an argument of the server only: the storage tool would want the same port.
     start = (
         f'export EXPORTER="-javaagent:/opt/kraftbridge-agent/agent.jar={METRICS_PORT}:/etc/kraftbridge/jmx.yml"; . '
         "/etc/kraftbridge/start.sh"
     )
+    command = ["bash", "/etc/kraftbridge/start.sh"] if facts.clean else ["bash", "-c", start]
+    ports: Objects = [{"name": "controller", "containerPort": mode.port}]
+    if not facts.clean:
+        ports.append({"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT})
     return {
         "name": KAFKA_CONTAINER,
         "image": controllers.image,
         "imagePullPolicy": controllers.image_pull_policy,
-        "command": ["bash", "-c", start],
-        "ports": [
-            {"name": "controller", "containerPort": mode.port},
-            {"name": "metrics", "containerPort": METRICS_PORT},
-        ],
+        "command": command,
+        "ports": ports,
         "env": env,
         "resources": _kafka_resources(controllers),
         # Ready says only that the port is open; whether there is a quorum is the operator's to judge.
@@ -527,15 +594,20 @@ def _agent_container(spec: MigrationSpec, facts: ControllersFacts) -> dict[str, 
     }
 
 
-def _reads_certificates(spec: MigrationSpec) -> bool:
-    return bool(spec.controllers.listener.has_files or spec.zookeeper.secret_name)
+def _reads_zookeeper(spec: MigrationSpec, facts: ControllersFacts) -> bool:
+    """Return whether the pods have the Secret for ZooKeeper. In mode `ControllerMode.FINAL` nothing reads it."""
+    return bool(spec.zookeeper.secret_name) and not facts.clean
 
 
-def _secret_mounts(spec: MigrationSpec) -> Objects:
+def _reads_certificates(spec: MigrationSpec, facts: ControllersFacts) -> bool:
+    return spec.controllers.listener.has_files or _reads_zookeeper(spec, facts)
+
+
+def _secret_mounts(spec: MigrationSpec, facts: ControllersFacts) -> Objects:
     mounts: Objects = []
     if spec.controllers.listener.has_files:
         mounts.append({"name": "listener", "mountPath": LISTENER_SECRET, "readOnly": True})
-    if spec.zookeeper.secret_name:
+    if _reads_zookeeper(spec, facts):
         mounts.append({"name": "zookeeper", "mountPath": ZOOKEEPER_SECRET, "readOnly": True})
     return mounts
 
@@ -554,7 +626,7 @@ def _credentials_container(spec: MigrationSpec, facts: ControllersFacts) -> dict
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _helper_resources(spec),
         "securityContext": {**RESTRICTED, "readOnlyRootFilesystem": True},
-        "volumeMounts": [*_secret_mounts(spec), {"name": "credentials", "mountPath": CREDENTIALS}],
+        "volumeMounts": [*_secret_mounts(spec, facts), {"name": "credentials", "mountPath": CREDENTIALS}],
     }
 
 

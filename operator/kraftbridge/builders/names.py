@@ -18,11 +18,11 @@ def labels(migration: str, **extra: str) -> dict[str, str]:
     return {**MANAGED_BY, LABEL_MIGRATION: migration, **extra}
 
 
-def controllers_objects(controllers: str, mode: ControllerMode) -> list[tuple[str, str, str]]:
+def controllers_objects(controllers: str, mode: ControllerMode, *, clean: bool = False) -> list[tuple[str, str, str]]:
     """Return API version, kind and name of the objects that the controllers' pods need to start or to be reached."""
     return [
         ("v1", "Service", controllers),
-        ("v1", "ConfigMap", controllers_config_map(controllers, mode)),
+        ("v1", "ConfigMap", controllers_config_map(controllers, mode, clean=clean)),
         ("networking.k8s.io/v1", "NetworkPolicy", controllers),
         ("policy/v1", "PodDisruptionBudget", controllers),
         ("v1", "Secret", log_access_secret(controllers)),

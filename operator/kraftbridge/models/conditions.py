@@ -33,7 +33,7 @@ class ConditionType(StrEnum):
 
     HANDED_OVER = "HandedOver"
     """After ``Completed``: the owners of the brokers' StatefulSets render the settings that KRaft needs,
-    or ``spec.handOver`` is ``Release``."""
+    or ``spec.handOver`` is ``Release``, or ``Clean`` and carried out."""
     CERTIFICATES_VALID = "CertificatesValid"
     """The certificates that controllers and brokers have loaded for the controllers' listener are valid for a while.
     Unknown if the listener has none."""
@@ -82,6 +82,8 @@ class Reason(StrEnum):
     NOT_GUARDED = "NotGuarded"
     TEMPLATE_NOT_KRAFT = "TemplateNotKRaft"
     RELEASED = "Released"
+    CLEANED = "Cleaned"
+    """Released, and the controllers run without the operator's image."""
     CONTROLLERS_CHANGE_FAILED = "ControllersChangeFailed"
     CONTRADICTS = "ZooKeeperContradicts"
     ORIGINALS_LOST = "OriginalsLost"

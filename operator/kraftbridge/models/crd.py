@@ -26,7 +26,7 @@ from pydantic import BaseModel
 from kraftbridge.constants import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
 from kraftbridge.models.conditions import ConditionType
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, Phase, Target
-from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
+from kraftbridge.models.spec import ConfigStyle, HandOver, MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus
 
 Schema = dict[str, Any]
@@ -302,6 +302,26 @@ def target_rules() -> list[Schema]:
     ]
 
 
+def hand_over_rules() -> list[Schema]:
+    """Return the rule that nobody takes ``Clean`` back once the controllers are rendered without the operator's image.
+
+    A roll-out that failed renders them as before, so then the word can be taken back.
+    """
+    rendered = "self.status.controllers.rendered"
+    has_all = f"has(self.status) && has(self.status.controllers) && has({rendered}) && has({rendered}.clean)"
+    return [
+        {
+            "rule": f"!({has_all} && {rendered}.clean) || self.spec.handOver == '{HandOver.CLEAN}'",
+            "message": (
+                f"spec.handOver must stay {HandOver.CLEAN}: "
+                "the controllers run without the operator's image, and it does not come back"
+            ),
+            "reason": "FieldValueForbidden",
+            "fieldPath": ".spec.handOver",
+        }
+    ]
+
+
 def _phases_beyond(target: Target) -> list[Phase]:
     """Return the reversible phases behind which the target lies; the irreversible ones have a rule of their own."""
     return [phase for phase in FORWARD[FORWARD.index(LAST_PHASE[target]) + 1 :] if phase.reversible]
@@ -405,7 +425,13 @@ def custom_resource_definition() -> Schema:
             "spec": spec,
             "status": structural_schema(MigrationStatus, "status", with_defaults=False),
         },
-        "x-kubernetes-validations": [*name_rules(), *target_rules(), *fixed_field_rules(), *channel_rules()],
+        "x-kubernetes-validations": [
+            *name_rules(),
+            *target_rules(),
+            *fixed_field_rules(),
+            *channel_rules(),
+            *hand_over_rules(),
+        ],
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

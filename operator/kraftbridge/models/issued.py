@@ -23,6 +23,8 @@ class IssuedSecret:
     begins_at: datetime | None = None
     fingerprint: str = ""
     """Of the certificate, as `PresentedCertificate.fingerprint`."""
+    is_pkcs8: bool = True
+    """Whether Kafka reads its private key as it is (``DefaultSslEngineFactory.PemStore``)."""
 
 
 @dataclass(frozen=True, slots=True)

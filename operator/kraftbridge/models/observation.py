@@ -372,6 +372,8 @@ class ControllersWorkload:
     """Pods of this attempt's controllers that no StatefulSet owns."""
     reformat: int | None = None
     """Node id of the one controller that the applied ConfigMap lets format a blank volume."""
+    without_agent: frozenset[int] = frozenset()
+    """Controllers whose pods run no metrics agent. What is known of them is what Kafka's own protocol tells."""
 
     @property
     def credentials(self) -> dict[str, str]:
@@ -477,6 +479,8 @@ class VoterState:
 
     id: int
     log_end_offset: int
+    silent_seconds: float | None = None
+    """How long ago it last fetched, by the leader's clock. None: it has not yet, or the leader does not say."""
 
 
 @dataclass(frozen=True, slots=True)

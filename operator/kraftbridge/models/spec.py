@@ -478,13 +478,16 @@ class OnDeletion(StrEnum):
 
 
 class HandOver(StrEnum):
-    """Protection of the brokers' StatefulSets after ``Completed``."""
+    """What the operator does with brokers and controllers after ``Completed``."""
 
     GUARD = "Guard"
     """The admission policy refuses a pod template that lacks a setting that KRaft needs,
     until the owner of the template renders these settings."""
     RELEASE = "Release"
     """The admission policy refuses no template. The guard does not come back."""
+    CLEAN = "Clean"
+    """The controllers restart once more, one at a time, without the operator's image:
+    without metrics agent and log server. Then as ``Release``. It cannot be taken back."""
 
 
 class ControllerVolumes(StrEnum):
@@ -589,7 +592,8 @@ class MigrationSpec(Model):
     on_deletion: OnDeletion = OnDeletion.BLOCK
     """Reaction to a deletion of the resource during the migration. The deletion of the whole namespace never waits."""
     hand_over: HandOver = HandOver.GUARD
-    """Protection of the brokers' StatefulSets after ``Completed``."""
+    """What the operator does with brokers and controllers after ``Completed``:
+    guard the brokers' pod templates, release them, or also rid the controllers of its own image."""
     metadata_version: Annotated[str, Field(json_schema_extra={"enum": list(NAMES)})] | None = None
     """metadata.version of the cluster after the migration (KIP-778), for example ``3.9-IV0``.
     ``3.9`` means the last level of that release.

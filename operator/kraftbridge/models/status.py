@@ -630,6 +630,8 @@ class RenderedControllers(ControllersSpec):
     restored: RestoredLog | None = None
     """The kept copy from which the controllers' pods restore their volumes when they start.
     Set while a quorum is restored."""
+    clean: bool = False
+    """Whether the controllers run without the operator's image (``spec.handOver: Clean``)."""
 
     @classmethod
     def of(
@@ -638,12 +640,15 @@ class RenderedControllers(ControllersSpec):
         credentials: Mapping[str, str] | None = None,
         pods: PodSettings | None = None,
         broker_settings: Mapping[str, str] | None = None,
+        *,
+        clean: bool = False,
     ) -> RenderedControllers:
         """Return ``spec`` as a value of the status.
 
         It has the fingerprints of its Secrets, ``spec.pods`` and the brokers' settings.
         """
         changes = {
+            "clean": clean,
             "credentials": dict(credentials or {}),
             "pods": (pods or PodSettings()).model_dump(),
             "broker_settings": None if broker_settings is None else dict(broker_settings),
@@ -716,6 +721,20 @@ class ControllersStatus(StatusModel):
     change: ControllersChange | None = None
     """The change of ``spec.controllers``, or of the settings that the controllers share with the brokers,
     that is in progress or that failed."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether the objects are rendered without the operator's image."""
+        return self.rendered is not None and self.rendered.clean
+
+    @property
+    def cleaned(self) -> bool:
+        """Whether every controller runs without the operator's image."""
+        return self.clean and (self.change is None or self.change.before.clean)
+
+    def config_map(self, mode: ControllerMode) -> str:
+        """Return the name of the ConfigMap that the controllers' template mounts in a mode."""
+        return controllers_config_map(self.name, mode, clean=self.clean)
 
     @property
     def to_format(self) -> int | None:
@@ -1312,6 +1331,8 @@ class HandOverStatus(StatusModel):
     """Settings that the pod templates lack now. A broker that restarts without them does not run KRaft."""
     ended_at: datetime | None = None
     """Time at which the guard ended."""
+    cleaned_at: datetime | None = None
+    """Time at which every controller ran without the operator's image, and the final manifest showed it."""
 
 
 class ChannelStatus(StatusModel):
@@ -1662,9 +1683,12 @@ def controllers_name(migration: str, uid: str, attempt: int) -> str:
     return keyed_name(f"{migration}-kraft", uid, attempt)
 
 
-def controllers_config_map(controllers: str, mode: ControllerMode) -> str:
-    """Return the name of a mode's ConfigMap; one per mode, so that a container that restarts keeps its mode."""
-    return f"{controllers}-{mode.lower()}"
+def controllers_config_map(controllers: str, mode: ControllerMode, *, clean: bool = False) -> str:
+    """Return the name of a mode's ConfigMap; one per mode, so that a container that restarts keeps its mode.
+
+    Controllers without the operator's image have one of their own, since their start script is another one.
+    """
+    return f"{controllers}-clean" if clean else f"{controllers}-{mode.lower()}"
 
 
 def kept_copy_secrets(migration: str, uid: str, attempt: int) -> tuple[str, str]:

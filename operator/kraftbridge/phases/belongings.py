@@ -10,7 +10,7 @@ from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import EventReason, EventType
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import ControllerMode, Phase
-from kraftbridge.models.status import MigrationStatus, controllers_config_map, finding
+from kraftbridge.models.status import MigrationStatus, finding
 from kraftbridge.phases import claims, history
 from kraftbridge.phases.draft import Draft, Wait, for_user
 from kraftbridge.phases.nodes import converging
@@ -52,7 +52,7 @@ def restore(draft: Draft) -> Wait | None:
                 # The list of what is missing is some seconds old; the ConfigMap itself was read in this step.
                 _note_loss(draft, f"the ConfigMap of StatefulSet {controllers.name}")
             # Only this: the template of voters that run is not the business of a word about formatting.
-            only = (f"ConfigMap/{controllers_config_map(controllers.name, mode)}",)
+            only = (f"ConfigMap/{controllers.config_map(mode)}",)
             converging.configure_controllers(draft, mode=mode, only=only)
         return None
     if history.does_without(draft):

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import EventReason, EventType
-from kraftbridge.models.observation import ControllerMetrics, ControllersWorkload, StatefulSetState
-from kraftbridge.models.phase import ZkMigrationState
+from kraftbridge.models.observation import ControllersWorkload, StatefulSetState
 from kraftbridge.models.spec import ReformatSpec
 from kraftbridge.models.status import ControllersStatus, Reformat, finding
-from kraftbridge.phases import gates
+from kraftbridge.phases import gates, observed
 from kraftbridge.phases.draft import Draft, StepContext
 
 
@@ -106,11 +105,7 @@ def _serving_voters(step: StepContext, stateful_set: StatefulSetState | None) ->
     """Return the voters whose pod is Ready and that have loaded the metadata."""
     serving = set()
     for pod in () if stateful_set is None else stateful_set.pods:
-        metrics = step.observation.metrics.get(pod.ordinal)
-        is_loaded = (
-            isinstance(metrics, ControllerMetrics) and metrics.zk_migration_state is not ZkMigrationState.NOT_LOADED
-        )
-        if is_loaded and not pod.down:
+        if not pod.down and observed.has_loaded(step, pod.ordinal):
             serving.add(pod.ordinal)
     return serving
 

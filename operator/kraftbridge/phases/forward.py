@@ -30,6 +30,7 @@ from kraftbridge.models.status import (
 from kraftbridge.phases import (
     canary,
     certificates,
+    cleaning,
     gates,
     hand_over,
     healing,
@@ -714,7 +715,7 @@ def run_completed_phase(draft: Draft) -> Outcome:
         return waiting
     alarm = hand_over.follow_guard(draft, stateful_sets)
     # The alarm is about the brokers' templates. It shows, and the controllers are rolled meanwhile.
-    rolling = rolls.roll_changed_controllers(draft)
+    rolling = rolls.roll_changed_controllers(draft) or cleaning.conclude(draft)
     return alarm or rolling or metadata_version.ensure_version(draft) or _rest_completed(draft)
 
 

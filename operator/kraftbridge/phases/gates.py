@@ -36,6 +36,7 @@ from kraftbridge.phases.observed import (
     controllers_pods,
     down,
     rollback_record,
+    without_agent,
 )
 from kraftbridge.phases.preflight.findings import blocking, redundancy_findings
 
@@ -45,6 +46,8 @@ An election takes about ``controller.quorum.election.timeout.ms`` (1 s)."""
 MAX_LAG_RECORDS = 4
 """Followers rarely reach the log end: the active controller appends a NoOpRecord every 500 ms
 (``metadata.max.idle.interval.ms``)."""
+MOST_SILENT_SECONDS = 3.0
+"""A follower fetches again within 500 ms (``KafkaRaftClient.MAX_FETCH_WAIT_MS``)."""
 REDUNDANCY_FRESH_FOR = timedelta(seconds=30)
 """Maximum age of the topics' redundancy when a broker is restarted."""
 MIRROR_SILENCE = timedelta(seconds=15)
@@ -291,6 +294,7 @@ def quorum_blockers(step: StepContext, without: int | None = None) -> Blockers:
 
     Known from DescribeQuorum, each voter's gauges, and what each voter presents. After the end of a certificate the
     connections that are open carry the quorum on, and a voter that restarts makes none.
+    A voter without a metrics agent shows that it follows by its fetches.
 
     Parameters
     ----------
@@ -318,8 +322,10 @@ def quorum_blockers(step: StepContext, without: int | None = None) -> Blockers:
         *filter(None, views),
     ]
     active = sum(reading.active for reading in metrics.values() if isinstance(reading, ControllerMetrics))
+    # A leader without a metrics agent does not report it.
+    expected = int(quorum.leader_id not in without_agent(step))
     return blockers + failed(
-        (not blockers and active != 1, f"{active} controllers report that they are active; exactly one must"),
+        (not blockers and active != expected, f"{active} controllers report that they are active; exactly one must"),
         (
             not _has_led_for_long(step, quorum),
             f"leader {quorum.leader_id} has not led for {LEADER_STABLE_FOR.seconds} s yet",
@@ -329,6 +335,8 @@ def quorum_blockers(step: StepContext, without: int | None = None) -> Blockers:
 
 def _voter_view(step: StepContext, quorum: QuorumState, node_id: int, metrics: ControllerMetrics | Unobserved) -> str:
     """Return why a voter does not see the quorum as its leader describes it, ``""`` when it does."""
+    if node_id in without_agent(step):
+        return _silence(step, quorum, node_id)
     if isinstance(metrics, Unobserved):
         return f"{metrics}{_controller_trouble(step, node_id)}"
     if (metrics.leader_id, metrics.leader_epoch) == (quorum.leader_id, quorum.leader_epoch):
@@ -337,6 +345,19 @@ def _voter_view(step: StepContext, quorum: QuorumState, node_id: int, metrics: C
         f"controller {node_id} sees leader {metrics.leader_id} in epoch {metrics.leader_epoch}, "
         f"not {quorum.leader_id} in {quorum.leader_epoch}"
     )
+
+
+def _silence(step: StepContext, quorum: QuorumState, node_id: int) -> str:
+    """Return why a voter is not known to follow, ``""`` when it has just fetched from the leader.
+
+    Kafka takes a fetch only from a voter that knows leader and epoch (``KafkaRaftClient.validateLeaderOnlyRequest``).
+    """
+    seconds = next((voter.silent_seconds for voter in quorum.voters if voter.id == node_id), None)
+    if seconds is None:
+        return f"controller {node_id} has not fetched from the leader yet{_controller_trouble(step, node_id)}"
+    if seconds <= MOST_SILENT_SECONDS:
+        return ""
+    return f"controller {node_id} has not fetched from the leader for {seconds:.0f} s"
 
 
 def _has_led_for_long(step: StepContext, quorum: QuorumState) -> bool:

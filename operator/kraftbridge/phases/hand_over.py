@@ -9,6 +9,7 @@ from kraftbridge.models.decision import EventReason, EventType
 from kraftbridge.models.observation import StatefulSetState
 from kraftbridge.models.spec import HandOver
 from kraftbridge.models.status import HandOverStatus
+from kraftbridge.phases import cleaning
 from kraftbridge.phases.draft import Draft, StepContext, Wait, for_user
 
 
@@ -17,7 +18,8 @@ def begin_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> None:
     if draft.status.hand_over is not None:
         return
     known = tuple(s.required for s in sets if s.required is not None)
-    if draft.spec.hand_over is HandOver.GUARD and len(known) != len(sets):
+    is_released = draft.spec.hand_over is HandOver.RELEASE
+    if not is_released and len(known) != len(sets):
         unknown = next(s.name for s in sets if s.required is None)
         message = (
             f"StatefulSet {unknown}: what its template needs for KRaft is not known, "
@@ -29,7 +31,7 @@ def begin_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> None:
             draft.tell(EventReason.ALARM, message, EventType.WARNING)
         draft.set_condition(ConditionType.HANDED_OVER, "False", Reason.NOT_GUARDED, message)
         return
-    draft.update(hand_over=HandOverStatus(guarded=draft.spec.hand_over is HandOver.GUARD, stateful_sets=known))
+    draft.update(hand_over=HandOverStatus(guarded=not is_released, stateful_sets=known))
 
 
 def follow_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> Wait | None:
@@ -48,10 +50,8 @@ def follow_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> Wait | None:
     if all(s.owner_renders for s in sets):
         _end(draft, known, Reason.DONE, "The owner of every StatefulSet of brokers renders what KRaft needs")
         return None
-    values = (
-        f"Put what ConfigMap {draft.status.final_manifest} shows into the next release of the brokers; "
-        "set spec.handOver to Release when that is done"
-    )
+    next_word = cleaning.outlook(draft) or "set spec.handOver to Release when that is done"
+    values = f"Put what ConfigMap {draft.status.final_manifest} shows into the next release of the brokers; {next_word}"
     if draft.observation.admission_policy is True:
         message = f"The admission policy refuses a pod template of the brokers that lacks what KRaft needs. {values}"
         draft.set_condition(ConditionType.HANDED_OVER, "False", Reason.GUARDED, message)
@@ -62,9 +62,12 @@ def follow_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> Wait | None:
 
 
 def summary(step: StepContext) -> str:
-    """Return what is left to hand over, for the message of a completed migration."""
+    """Return what is left to hand over or was cleaned, for the message of a completed migration."""
     found = condition(step.status.conditions, ConditionType.HANDED_OVER)
-    return "" if found is None or found.status == "True" else found.message
+    if found is None or found.reason is Reason.CLEANED or found.status != "True":
+        return "" if found is None else found.message
+    # The owners have ended the guard before the controllers are clean.
+    return cleaning.outlook(step)
 
 
 def _end(draft: Draft, known: HandOverStatus, reason: Reason, message: str) -> None:

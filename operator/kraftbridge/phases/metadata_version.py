@@ -106,6 +106,9 @@ def ensure_version(draft: Draft) -> Wait | None:
         message = "spec.metadataVersion is not set: metadata.version stays"
         _set(draft, MetadataVersionState.OBSERVED, message, Reason.NOT_ASKED)
         return None
+    if _is_clean(draft) and (isinstance(nodes, str) or _current(draft, nodes) != wanted):
+        _set_without_log(draft, wanted)
+        return None
     if isinstance(nodes, str):
         return _set_waiting(draft, nodes, wanted)
     change = _unfinished(draft)
@@ -121,6 +124,27 @@ def ensure_version(draft: Draft) -> Wait | None:
         _set(draft, MetadataVersionState.IN_FORCE, message, Reason.IN_FORCE, target=wanted)
         return None
     return _begin(draft, nodes, current, wanted)
+
+
+def is_settled(step: StepContext) -> bool:
+    """Return whether nothing is left to change: what the spec asks for is in force, or it asks for nothing."""
+    if step.spec.metadata_level is None:
+        return _unfinished(step) is None
+    record = _record(step)
+    return record.state is MetadataVersionState.IN_FORCE and record.target_level == step.spec.metadata_level
+
+
+def _is_clean(step: StepContext) -> bool:
+    """Return whether the controllers run, or restart, without the log servers that a verification reads."""
+    return step.status.controllers is not None and step.status.controllers.clean
+
+
+def _set_without_log(draft: Draft, wanted: int) -> None:
+    message = (
+        f"metadata.version {text_of(wanted)} is not set by the operator: spec.handOver is Clean, "
+        "so no verification can read the log before and after the change. Use kafka-features.sh"
+    )
+    _set(draft, MetadataVersionState.REFUSED, message, Reason.REFUSED, target=wanted)
 
 
 def _unfinished(step: StepContext) -> MetadataVersionChange | None:

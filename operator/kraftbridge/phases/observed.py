@@ -9,14 +9,17 @@ from typing import TypeVar
 
 from kraftbridge.models.observation import (
     NOT_NEEDED,
+    ControllerMetrics,
     ControllersWorkload,
     ControllerZnode,
     MigrationZnode,
+    NodeFeatures,
     PodState,
     StatefulSetState,
     Unobserved,
     ZooKeeperState,
 )
+from kraftbridge.models.phase import ZkMigrationState
 from kraftbridge.models.status import (
     KilledBroker,
     MigrationStatus,
@@ -107,6 +110,34 @@ def controllers_pods(step: StepContext) -> tuple[PodState, ...]:
     """Return the controllers' pods, none while they were not observed."""
     stateful_set = controllers_set(step)
     return () if stateful_set is None else stateful_set.pods
+
+
+def without_agent(step: StepContext) -> frozenset[int]:
+    """Return the controllers whose pods run no metrics agent, none while they were not observed."""
+    workload = step.observation.controllers
+    return workload.without_agent if isinstance(workload, ControllersWorkload) else frozenset()
+
+
+def leading_controller(step: StepContext) -> int | None:
+    """Return the id of the active controller: the one that says so, else the leader that DescribeQuorum names."""
+    active = step.observation.active_controller
+    quorum = step.observation.quorum
+    if active is not None:
+        return active.node_id
+    return None if isinstance(quorum, Unobserved) else quorum.leader_id
+
+
+def has_loaded(step: StepContext, node_id: int) -> bool:
+    """Return whether a controller has loaded an image of the metadata.
+
+    One without a metrics agent then has finalized features (ApiVersions, KIP-584).
+    """
+    if node_id in without_agent(step):
+        features = step.observation.features
+        own = None if isinstance(features, Unobserved) else features.get(node_id)
+        return isinstance(own, NodeFeatures) and bool(own.finalized)
+    metrics = step.observation.metrics.get(node_id)
+    return isinstance(metrics, ControllerMetrics) and metrics.zk_migration_state is not ZkMigrationState.NOT_LOADED
 
 
 def controller_pod(step: StepContext, node_id: int) -> PodState | None:

@@ -42,6 +42,9 @@ def guard_lines(migration: ReadMigration) -> Iterator[str]:
     if hand_over.ended_at is not None:
         words = "" if handed_over is None else f" ({handed_over.reason})"
         yield f"guard: ended at {hand_over.ended_at:%Y-%m-%d %H:%M:%S} UTC{words}"
+        if hand_over.cleaned_at is not None:
+            since = f"{hand_over.cleaned_at:%Y-%m-%d %H:%M:%S} UTC"
+            yield f"controllers: without the operator's image since {since}; controllers.yaml shows them as they are"
         return
     reason = None if handed_over is None else handed_over.reason
     yield f"guard: {_GUARD.get(reason, _STANDS)}"

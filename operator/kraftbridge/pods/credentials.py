@@ -37,6 +37,8 @@ CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
 AUTHORITIES: Final = "ca.crt"
 CERTIFICATE_KEYS: Final = (CERTIFICATE, KEY, AUTHORITIES)
+PKCS8_BEGIN: Final = "-----BEGIN PRIVATE KEY-----"
+"""First line of a key that Kafka reads as it is (RFC 7468, 10)."""
 LISTENER_FOLDER: Final = "listener"
 ZOOKEEPER_FOLDER: Final = "zookeeper"
 KEYSTORE: Final = "keystore.pem"

@@ -25,7 +25,9 @@ from kraftbridge.models.objects import section
 from kraftbridge.models.spec import ListenerSpec
 from kraftbridge.phases.draft import Migration
 from kraftbridge.pods.credentials import (
+    KEY,
     LOGIN,
+    PKCS8_BEGIN,
     PROPERTIES,
     CredentialsError,
     fingerprint,
@@ -289,13 +291,15 @@ def brought_certificate(kubernetes: ReadPort, migration: Migration, now: datetim
 
 def _secret(name: str, data: Mapping[str, str]) -> IssuedSecret:
     """Return what is known of the certificate in a Secret, which is not judged yet."""
+    is_pkcs8 = PKCS8_BEGIN in data.get(KEY, "")
     try:
         certificate = leaf(data)
     except CredentialsError:
-        return IssuedSecret(name, exists=True)
+        return IssuedSecret(name, exists=True, is_pkcs8=is_pkcs8)
     return IssuedSecret(
         name,
         exists=True,
+        is_pkcs8=is_pkcs8,
         expires_at=certificate.not_valid_after_utc,
         begins_at=certificate.not_valid_before_utc,
         fingerprint=fingerprint(certificate),

@@ -296,7 +296,14 @@ class Facts:
             return replace(facts, broker_settings=settings, credentials=fingerprints)
         shared = rendered.broker_settings
         settings |= status.broker_settings if shared is None else shared
-        return replace(facts, broker_settings=settings, credentials=rendered.credentials, restored=rendered.restored)
+        return replace(
+            facts,
+            broker_settings=settings,
+            credentials=rendered.credentials,
+            restored=rendered.restored,
+            clean=rendered.clean,
+            cleaned=status.controllers is not None and status.controllers.cleaned,
+        )
 
     def secrets(self, migration: Migration) -> dict[str, SeenSecret]:
         """Return the version and a fingerprint of each Secret that the controllers read when they start, by name.

@@ -123,10 +123,7 @@ class ControllerClient:
             leader_id=partition.leader_id,
             leader_epoch=partition.leader_epoch,
             high_watermark=partition.high_watermark,
-            voters=tuple(
-                VoterState(id=v.replica_id, log_end_offset=v.log_end_offset)
-                for v in sorted(partition.current_voters, key=lambda v: v.replica_id)
-            ),
+            voters=_voters(partition),
             observers=frozenset(o.replica_id for o in partition.observers),
         )
 
@@ -394,6 +391,21 @@ _RAFT_PREFIX: Final = "kafka_server_raft_metrics_"
 """``kafka.server:type=raft-metrics``, one attribute per gauge (KIP-595)."""
 _ASK: Final = "Ask what answers at this address"
 _PREFIXES: Final = (_CONTROLLER_GAUGE, _RAFT_PREFIX)
+
+
+def _voters(partition: Any) -> tuple[VoterState, ...]:
+    """Return the voters of a DescribeQuorum answer.
+
+    The leader gives its own time as its last fetch (``LeaderState.describeReplicaState``), so no other clock counts.
+    """
+    fetched = {v.replica_id: v.last_fetch_timestamp for v in partition.current_voters}
+    fetched = {node: at for node, at in fetched.items() if at is not None and at >= 0}
+    now = fetched.get(partition.leader_id)
+    silent = {} if now is None else {node: (now - at) / 1000 for node, at in fetched.items()}
+    return tuple(
+        VoterState(id=v.replica_id, log_end_offset=v.log_end_offset, silent_seconds=silent.get(v.replica_id))
+        for v in sorted(partition.current_voters, key=lambda v: v.replica_id)
+    )
 
 
 def read_controller_metrics(

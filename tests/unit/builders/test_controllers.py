@@ -282,3 +282,78 @@ def test_controllers_that_are_restored_read_the_copy_first_and_carry_nothing_of_
     plain = quorum.controllers_objects(spec, FACTS, mode, format_allowed=False)
     assert "restore" not in json.dumps(plain)
     assert quorum.configuration(spec, restoring, mode) != quorum.configuration(spec, FACTS, mode)
+
+
+CLEAN = replace(FACTS, clean=True, cleaned=True)
+LISTENERS: list[dict[str, Any]] = [
+    {"securityProtocol": "PLAINTEXT"},
+    {"securityProtocol": "SSL", "secretName": "certificate"},
+    {"securityProtocol": "SASL_SSL", "secretName": "logins", "generate": True},
+]
+
+
+def clean_objects(**changes: Any) -> dict[str, dict[str, Any]]:
+    """Return the objects of controllers without the operator's image, of a migration with a Secret for ZooKeeper."""
+    document = spec_document()
+    document["zookeeper"]["secretName"] = "for-zookeeper"
+    document["controllers"] |= changes
+    spec = MigrationSpec.model_validate(document)
+    return {o["kind"]: o for o in quorum.controllers_objects(spec, CLEAN, ControllerMode.FINAL, format_allowed=False)}
+
+
+def test_clean_objects() -> None:
+    built = quorum.controllers_objects(migration_spec(), CLEAN, ControllerMode.FINAL, format_allowed=False)
+    annotations = built[-1]["spec"]["template"]["metadata"]["annotations"]
+    text = json.dumps(built).replace(annotations[ANNOTATION_CONFIGURATION], "Final-HASH")
+    assert_golden(json.loads(text), "builders/controllers-clean.yaml")
+
+
+@pytest.mark.parametrize("listener", LISTENERS)
+def test_clean_controllers_have_no_image_of_ours_and_no_volume_that_nothing_mounts(listener: dict[str, Any]) -> None:
+    built = clean_objects(listener=listener)
+    pod = built["StatefulSet"]["spec"]["template"]["spec"]
+    assert "initContainers" not in pod
+    (kafka,) = pod["containers"]
+    assert kafka["image"] == migration_spec().controllers.image
+    assert FACTS.operator_image not in json.dumps(built)
+    mounted = {mount["name"] for mount in kafka["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]} | {"data"}
+    assert not mounted & {"agent", "log-server", "zookeeper"}
+    text = json.dumps(built)
+    for ours in ("javaagent", "jmx", "9404", "log-server", "for-zookeeper"):
+        assert ours not in text
+
+
+def test_clean_controllers_run_with_the_settings_that_they_had() -> None:
+    clean = clean_objects()
+    usual = objects(ControllerMode.FINAL, format_allowed=False)
+    assert settings_in(clean) == settings_in(usual)
+    name = clean["ConfigMap"]["metadata"]["name"]
+    assert name not in {objects(mode)["ConfigMap"]["metadata"]["name"] for mode in ControllerMode}, (
+        "a container of a pod that is not restarted yet keeps its start script"
+    )
+    volumes = clean["StatefulSet"]["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "config", "configMap": {"name": name}} in volumes
+    assert clean["ConfigMap"]["data"]["format"] == "refused"
+    assert clean["ConfigMap"]["data"].keys() == {"controller.properties", "start.sh", "format"}
+
+
+def test_helpers_stay_reachable_until_the_last_controller_has_restarted() -> None:
+    """The gates before each restart read the metrics of those that run the older template."""
+    rolling = replace(FACTS, clean=True)
+    built = {
+        o["kind"]: o
+        for o in quorum.controllers_objects(migration_spec(), rolling, ControllerMode.FINAL, format_allowed=False)
+    }
+    usual = objects(ControllerMode.FINAL, format_allowed=False)
+    for kind in ("Service", "NetworkPolicy"):
+        assert built[kind] == usual[kind]
+        assert clean_objects()[kind] != usual[kind]
+
+
+def test_the_configuration_says_whether_it_is_clean() -> None:
+    spec = migration_spec()
+    usual = quorum.configuration(spec, FACTS, ControllerMode.FINAL)
+    clean = quorum.configuration(spec, CLEAN, ControllerMode.FINAL)
+    assert usual != clean
+    assert clean == quorum.configuration(spec, replace(CLEAN, operator_image="other"), ControllerMode.FINAL)

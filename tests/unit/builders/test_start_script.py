@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import javaproperties
 import pytest
 from tests.support.controller_pod import Pod, controller_pod
 
+from kraftbridge.builders.controllers import clean_start
+from kraftbridge.listener import authority
 from kraftbridge.metadata.entities import trimmed_secret
+from kraftbridge.pods.credentials import CERTIFICATE_KEYS, listener_files, text_files
 
 
 @pytest.fixture
@@ -176,3 +181,54 @@ def test_a_blank_volume_is_formatted_by_word_only(tmp_path: Path, word: str, for
     with pytest.raises(subprocess.TimeoutExpired):
         pod.start(seconds=2)
     assert not (tmp_path / "format.args").exists()
+
+
+@pytest.fixture
+def clean_pod(tmp_path: Path) -> Pod:
+    """Return the pod of a controller without the operator's image, of a completed migration."""
+    pod = replace(controller_pod(tmp_path), start_script=clean_start("SSL"))
+    pod.write("/etc/kraftbridge/controller.properties", "process.roles=controller\n")
+    (tmp_path / "etc/kraftbridge-credentials").mkdir()
+    return pod
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_a_clean_controller_writes_the_key_stores_that_the_init_container_wrote(protocol: str, clean_pod: Pod) -> None:
+    pod = replace(clean_pod, start_script=clean_start(protocol))
+    now = datetime.now(UTC)
+    signer = text_files(authority.new_authority("test", now))
+    given = text_files(authority.issue(signer, authority.Purpose("controllers", ("host",)), 30, now))
+    for name in CERTIFICATE_KEYS:
+        pod.write(f"/etc/kraftbridge-listener/{name}", given[name])
+    environment = pod.start()
+    folder = "/etc/kraftbridge-credentials/listener"
+    expected = listener_files(given, protocol, f"{pod.root}{folder}")
+    written = {name: pod.read(f"{folder}/{name}") for name in expected}
+    assert written.pop("keystore.pem").replace("\n", "") == expected.pop("keystore.pem").replace("\n", "")
+    assert written == expected
+    assert (pod.root / f"{folder[1:]}/keystore.pem").stat().st_mode & 0o077 == 0
+    assert pod.properties()["listener.name.controller.ssl.keystore.location"] == f"{pod.root}{folder}/keystore.pem"
+    assert "KAFKA_OPTS" not in environment
+
+
+def test_a_clean_controller_without_a_certificate_writes_none(clean_pod: Pod) -> None:
+    clean_pod.write("/etc/kraftbridge-listener/listener.properties", "listener.name.controller.ssl.keystore.type=JKS")
+    clean_pod.start()
+    assert clean_pod.properties()["listener.name.controller.ssl.keystore.type"] == "JKS"
+    assert not (clean_pod.root / "etc/kraftbridge-credentials/listener").exists()
+
+
+def test_a_clean_container_that_restarts_keeps_the_key_store_with_which_its_pod_began(clean_pod: Pod) -> None:
+    for name in CERTIFICATE_KEYS:
+        clean_pod.write(f"/etc/kraftbridge-listener/{name}", f"old {name}\n")
+    clean_pod.start()
+    clean_pod.write("/etc/kraftbridge-listener/tls.key", "new\n")
+    clean_pod.start()
+    assert clean_pod.read("/etc/kraftbridge-credentials/listener/keystore.pem") == "old tls.key\n\nold tls.crt\n"
+
+
+def test_a_clean_controller_does_not_format_a_blank_volume(clean_pod: Pod) -> None:
+    clean_pod.write("/etc/kraftbridge/format", "refused")
+    with pytest.raises(subprocess.TimeoutExpired):
+        clean_pod.start(seconds=2)
+    assert not (clean_pod.root / "format.args").exists()

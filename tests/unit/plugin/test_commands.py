@@ -433,6 +433,11 @@ def test_hand_over_fails_while_a_template_lacks_a_setting(run: Run, completed: A
     [
         ("NotGuarded", {}, "guard: no admission policy rejects"),
         ("Released", {"endedAt": stamp(60), "guarded": False}, "guard: ended at 2026-03-01 11:59:00 UTC (Released)"),
+        (
+            "Cleaned",
+            {"endedAt": stamp(90), "cleanedAt": stamp(60), "guarded": False},
+            "controllers: without the operator's image since 2026-03-01 11:59:00 UTC",
+        ),
     ],
 )
 def test_hand_over_says_when_nothing_guards(

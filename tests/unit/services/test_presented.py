@@ -112,6 +112,14 @@ def test_a_certificate_that_the_user_brings_is_judged_with_its_dates() -> None:
     seen = brought_certificate(kubernetes, Migration(IDENTITY, spec, FINE.status), NOW)
     assert seen is not None
     assert (seen.name, seen.problem, seen.expires_at) == ("listener", "", NOW + timedelta(days=30))
+    assert seen.is_pkcs8
+    sec1 = "-----BEGIN EC PRIVATE KEY-----"
+    other = {**data, "tls.key": base64.b64encode(sec1.encode()).decode()}
+    kubernetes.merge_patch("v1", "Secret", "kafka", "listener", {"data": other})
+    converted = brought_certificate(kubernetes, Migration(IDENTITY, spec, FINE.status), NOW)
+    assert converted is not None
+    assert not converted.is_pkcs8
+    kubernetes.merge_patch("v1", "Secret", "kafka", "listener", {"data": data})
     late = brought_certificate(kubernetes, Migration(IDENTITY, spec, FINE.status), NOW + timedelta(days=31))
     assert late is not None
     assert "expired at" in late.problem

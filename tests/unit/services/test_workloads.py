@@ -15,6 +15,7 @@ from kraftbridge.services.observe.workloads import (
     pod_state,
     pods_of,
     pods_selector,
+    without_agent,
 )
 from kraftbridge.services.original_state import plain_environment
 
@@ -211,3 +212,21 @@ def test_a_pod_whose_readiness_the_node_controller_took_is_on_a_lost_node(
     state = pod_state(readiness(Ready=ready, ContainersReady=containers))
     assert (state.problem is PodProblem.NODE_LOST) is is_lost
     assert ("worker-2" in state.down) is is_lost
+
+
+def test_a_controller_without_the_agent_is_told_by_the_port_that_it_does_not_open() -> None:
+    stateful_set = {"metadata": {"name": "demo-kraft", "uid": "owner"}}
+
+    def member(ordinal: int, *containers: dict[str, Any], owner: str = "owner") -> dict[str, Any]:
+        metadata = {"name": f"demo-kraft-{ordinal}", "uid": f"u{ordinal}", "ownerReferences": [{"uid": owner}]}
+        return {"metadata": metadata, "spec": {"containers": list(containers)}}
+
+    controller = {"name": "controller", "containerPort": 9093}
+    metrics = {"name": "metrics", "containerPort": 9404}
+    pods = [
+        member(3000, {"name": "kafka", "ports": [controller, metrics]}),
+        member(3001, {"name": "kafka", "ports": [controller]}),
+        member(3002, {"name": "other"}),
+        member(3003, {"name": "kafka", "ports": [controller]}, owner="another"),
+    ]
+    assert without_agent(stateful_set, pods) == {3001}

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
@@ -450,7 +450,7 @@ def test_a_broker_that_names_several_controllers_names_none(make_node: MakeNode)
 # ------------------------------------------------------------------------------------------------ controllers
 
 
-def quorum(error: int = 0, top: int = 0) -> Any:
+def quorum(error: int = 0, top: int = 0, fetched: Mapping[int, int] | None = None) -> Any:
     topic = DescribeQuorumResponse.TopicData
     state = topic.PartitionData.ReplicaState
     fields = topic.PartitionData(
@@ -460,7 +460,10 @@ def quorum(error: int = 0, top: int = 0) -> Any:
         leader_id=3001,
         leader_epoch=5,
         high_watermark=99,
-        current_voters=[state(replica_id=i, log_end_offset=100 - i % 10) for i in (3001, 3000)],
+        current_voters=[
+            state(replica_id=i, log_end_offset=100 - i % 10, last_fetch_timestamp=(fetched or {}).get(i, -1))
+            for i in (3001, 3000)
+        ],
         observers=[state(replica_id=0, log_end_offset=90)],
     )
     topics = [topic(topic_name="__cluster_metadata", partitions=[fields])]
@@ -504,6 +507,22 @@ def test_the_leader_is_found_and_remembered(make_node: MakeNode, monkeypatch: py
     assert client.quorum_state() == expected
     assert client.quorum_state() == expected
     assert follower.asked.count(QUORUM) == 1
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("fetched", "silent"),
+    [
+        ({3001: 9_000, 3000: 8_500}, {3001: 0.0, 3000: 0.5}),
+        ({3001: 9_000}, {3001: 0.0, 3000: None}),
+        ({3000: 8_500}, {3001: None, 3000: None}),
+    ],
+)
+def test_how_long_a_voter_is_silent_is_told_by_the_leaders_clock(
+    make_node: MakeNode, fetched: dict[int, int], silent: dict[int, float | None]
+) -> None:
+    client = controllers_of(make_node({QUORUM: quorum(fetched=fetched)}))
+    assert {voter.id: voter.silent_seconds for voter in client.quorum_state().voters} == silent
     client.close()
 
 

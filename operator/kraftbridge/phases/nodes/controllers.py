@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from kraftbridge.models.decision import EventReason
-from kraftbridge.models.observation import ControllerMetrics, PodState, Unobserved
-from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, ZkMigrationState
+from kraftbridge.models.observation import PodState, Unobserved
+from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
 from kraftbridge.models.status import OperationKind, RenderedControllers, tuned_controllers
 from kraftbridge.phases import certificates, gates, observed
 from kraftbridge.phases.draft import Draft, StepContext, Wait
@@ -110,8 +110,7 @@ def _cluster_blockers(step: StepContext, *, whole_cluster: bool) -> list[str]:
 
 
 def _image_blockers(step: StepContext, node_id: int) -> list[str]:
-    metrics = step.observation.metrics.get(node_id)
-    loaded = isinstance(metrics, ControllerMetrics) and metrics.zk_migration_state is not ZkMigrationState.NOT_LOADED
+    loaded = observed.has_loaded(step, node_id)
     return gates.failed((not loaded, f"controller {node_id} has not loaded its image yet"))
 
 

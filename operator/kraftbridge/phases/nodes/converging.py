@@ -107,8 +107,7 @@ def _lack_of_pods(step: StepContext, pace: Pace, stateful_set: StatefulSetState,
         return Lack("a controller that is down on an outdated configuration is being replaced", pods=down)
     if pace is Pace.DOWN or not stale:
         return None
-    active = step.observation.active_controller
-    active_id = None if active is None else active.node_id
+    active_id = observed.leading_controller(step)
     pod = min(stale, key=lambda pod: (pod.ordinal == active_id, pod.ordinal))
     return Lack(f"controller {pod.ordinal} restarts", serving=pod)
 

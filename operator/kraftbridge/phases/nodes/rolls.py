@@ -38,6 +38,7 @@ from kraftbridge.outside.shell import command
 from kraftbridge.phases import (
     belongings,
     certificates,
+    cleaning,
     gates,
     healing,
     observed,
@@ -767,7 +768,9 @@ def _wanted(step: StepContext, status: ControllersStatus) -> RenderedControllers
         # So an upgrade restarts nothing.
         if last.broker_settings is None:
             shared = None
-    return RenderedControllers.of(tuned_controllers(step.spec, step.status), credentials, step.spec.pods, shared)
+    tuned = tuned_controllers(step.spec, step.status)
+    clean = cleaning.is_wanted(step)
+    return RenderedControllers.of(tuned, credentials, step.spec.pods, shared, clean=clean)
 
 
 def _record_secrets(draft: Draft, status: ControllersStatus) -> ControllersStatus:
@@ -833,6 +836,8 @@ def _begin(draft: Draft, status: ControllersStatus, wanted: RenderedControllers)
 
 def _changed_section(before: RenderedControllers, wanted: RenderedControllers) -> str:
     """Return what the user has changed, as the subject of a sentence."""
+    if before.clean != wanted.clean:
+        return "spec.handOver"
     if settings := shared_settings.changed(before.broker_settings, wanted.broker_settings):
         return f"the brokers' settings ({some(settings)})"
     former = {**wanted.credentials, **before.credentials}
@@ -854,8 +859,7 @@ def _roll_next(draft: Draft, status: ControllersStatus, change: ControllersChang
         return Wait(f"before the next controller restarts: {blockers[0]}")
     if not _is_safe_now(draft) or healing.awaits_failover(draft):
         return None
-    active = draft.observation.active_controller
-    is_active = active is not None and active.node_id == lack.serving.ordinal
+    is_active = observed.leading_controller(draft) == lack.serving.ordinal
     if is_active and healing.unhealed(draft) is not None:
         # The next active controller would overwrite differences in ZooKeeper that are not archived yet.
         return None
@@ -882,7 +886,9 @@ def _close_change(draft: Draft, status: ControllersStatus) -> Wait | None:
     if blockers := gates.quorum_blockers(draft) or observed.down(observed.controllers_pods(draft)):
         return Wait(f"controllers' change: every controller runs the changed configuration; {blockers[0]}")
     draft.update(controllers=status.model_copy(update={"change": None}))
-    draft.tell(EventReason.CONTROLLERS_CHANGED, "Every controller runs the changed spec.controllers")
+    change = status.change
+    changed = "spec.controllers" if change is None else _changed_section(change.before, change.to)
+    draft.tell(EventReason.CONTROLLERS_CHANGED, f"Every controller runs the changed {changed}")
     return None
 
 
@@ -917,6 +923,8 @@ def _voter_deadline(operation: Operation, stateful_set: StatefulSetState) -> tim
 
 def _wait_failed(change: ControllersChange) -> Wait:
     mend = "Correct spec.controllers, or revert it"
+    if change.before.clean != change.to.clean:
+        mend = "Correct spec.controllers, or set spec.handOver back to Guard or Release"
     if changed := shared_settings.changed(change.before.broker_settings, change.to.broker_settings):
         mend = (
             f"It has what the brokers run with now ({some(changed)}). "

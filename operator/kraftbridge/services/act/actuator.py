@@ -422,14 +422,20 @@ class Actuator:
         )
 
     def _controllers_manifest(self, step: Step) -> str:
-        """Return the controllers' objects as they are, volumes included; a Secret stays where it is."""
+        """Return the controllers' objects as they are, volumes included; a Secret stays where it is.
+
+        Of controllers without the operator's image, only the ConfigMap that they read is in it.
+        """
         namespace = step.identity.namespace
         controllers = step.status.controllers
         if controllers is None:
             return ""
+        hidden = {"Secret", "ConfigMap"} if controllers.cleaned else {"Secret"}
+        read = [("v1", "ConfigMap", controllers.config_map(controllers.mode))] if controllers.cleaned else []
         wanted = [
             (*_STATEFUL_SET, controllers.name),
-            *(place for place in removal.belongings(controllers.name) if "Secret" not in place),
+            *(place for place in removal.belongings(controllers.name) if hidden.isdisjoint(place)),
+            *read,
             *(
                 ("v1", "PersistentVolumeClaim", names.controller_claim(controllers.name, i))
                 for i in controllers.node_ids

@@ -82,6 +82,7 @@ def belongings(name: str) -> list[tuple[str, str, str]]:
         ("networking.k8s.io/v1", "NetworkPolicy", name),
         ("policy/v1", "PodDisruptionBudget", name),
         *(("v1", "ConfigMap", controllers_config_map(name, mode)) for mode in ControllerMode),
+        ("v1", "ConfigMap", controllers_config_map(name, ControllerMode.FINAL, clean=True)),
         ("v1", "Secret", names.log_access_secret(name)),
         ("v1", "Secret", names.log_reader_secret(name)),
         ("v1", "Secret", names.issued_listener_secret(name)),

@@ -23,7 +23,9 @@ def missing(kubernetes: ReadPort, namespace: str, controllers: ControllersStatus
     """
     return tuple(
         f"{kind}/{name}"
-        for api_version, kind, name in names.controllers_objects(controllers.name, controllers.mode)
+        for api_version, kind, name in names.controllers_objects(
+            controllers.name, controllers.mode, clean=controllers.clean
+        )
         if kubernetes.get(api_version, kind, namespace, name) is None
     )
 

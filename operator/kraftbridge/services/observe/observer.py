@@ -55,7 +55,6 @@ from kraftbridge.models.status import (
     MigrationStatus,
     ZooKeeperBehind,
     chooses_channel,
-    controllers_config_map,
     rendered_spec,
     with_channel,
 )
@@ -384,9 +383,8 @@ class Observer:
             return ControllersWorkload(None, missing=missing, claims=claims, left=left)
         left = belongings.left_pods(pods, status.controllers, stateful_set["metadata"]["uid"])
         uids = self._bound_claims(identity.namespace, status.controllers)
-        config_map = self._kubernetes.get(
-            "v1", "ConfigMap", identity.namespace, controllers_config_map(name, status.controllers.mode)
-        )
+        named = status.controllers.config_map(status.controllers.mode)
+        config_map = self._kubernetes.get("v1", "ConfigMap", identity.namespace, named)
         format_word = section(config_map, "data").get("format")
         rendered = None
         if mounted := workloads.mounted_config_map(stateful_set):
@@ -411,6 +409,7 @@ class Observer:
             missing=missing,
             claims=claims,
             left=left,
+            without_agent=workloads.without_agent(stateful_set, pods),
         )
 
     def _bound_claims(self, namespace: str, controllers: ControllersStatus) -> dict[int, str]:
@@ -439,7 +438,7 @@ class Observer:
 
         They are read anew every few seconds while nothing is amiss.
         """
-        asked = (controllers.name, controllers.mode)
+        asked = (controllers.name, controllers.mode, controllers.clean)
         answer = memory.belongings
         if whole and answer is not None and answer.holds(BELONGINGS_EVERY_SECONDS, asked) and not answer.value[0]:
             return answer.value
@@ -453,12 +452,15 @@ class Observer:
     ) -> dict[int, ControllerMetrics | Unobserved]:
         if isinstance(workload, Unobserved) or workload.stateful_set is None:
             return {i: Unobserved(f"controller {i}", "its pod was not seen") for i in spec.controllers.node_ids}
+        silent = workload.without_agent
         addresses = {p.ordinal: p.ip for p in workload.stateful_set.pods if p.ip and not p.deleting}
+        addresses = {ordinal: ip for ordinal, ip in addresses.items() if ordinal not in silent}
         read = partial(read_controller_metrics, timeout_seconds=METRICS_TIMEOUT_SECONDS, judge=clients.judge)
         asked = {i: self._later(f"controller {i}", read, i, ip) for i, ip in addresses.items()}
         metrics: dict[int, ControllerMetrics | Unobserved] = {}
         for i in spec.controllers.node_ids:
-            metrics[i] = asked[i].result() if i in asked else Unobserved(f"controller {i}", "its pod has no address")
+            why = "its pod runs no metrics agent" if i in silent else "its pod has no address"
+            metrics[i] = asked[i].result() if i in asked else Unobserved(f"controller {i}", why)
         return metrics
 
     def _presented(

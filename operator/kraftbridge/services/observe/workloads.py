@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kraftbridge.builders import broker_overlays as overlays
 from kraftbridge.builders.bitnami import writes_to_zookeeper
-from kraftbridge.builders.controllers import KAFKA_CONTAINER
+from kraftbridge.builders.controllers import KAFKA_CONTAINER, METRICS_PORT_NAME
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIELD_MANAGER
 from kraftbridge.copies.dry_start import image_digest
 from kraftbridge.exceptions import ObservationError, PropertiesError
@@ -282,6 +282,18 @@ def last_writer(obj: Object) -> str:
 def _is_foreign(entry: Object) -> bool:
     is_ours = entry.get("manager") == FIELD_MANAGER
     return bool(entry.get("time")) and not is_ours and not entry.get("subresource")
+
+
+def without_agent(stateful_set: Object, pods: Sequence[Object]) -> frozenset[int]:
+    """Return the ordinals of the controllers' pods whose Kafka container opens no port for a metrics agent."""
+    return frozenset(
+        pod_state(pod).ordinal for pod in pods if is_member(pod, stateful_set) and not _opens_metrics_port(pod)
+    )
+
+
+def _opens_metrics_port(pod: Object) -> bool:
+    kafka = next((c for c in entries(pod, "spec", "containers") if c["name"] == KAFKA_CONTAINER), None)
+    return kafka is None or any(port.get("name") == METRICS_PORT_NAME for port in entries(kafka, "ports"))
 
 
 def mounted_config_map(stateful_set: Object) -> str:
