@@ -201,6 +201,24 @@ def _when(migration: Migration, enough: Callable[[View], bool]) -> View:
     return next(view for view in migration.follow(300) if enough(view))
 
 
+@pytest.mark.timeout(600)
+def test_controllers_that_are_handed_over_clean_have_nothing_of_ours(kube: Kube, demo_exit_code: int) -> None:
+    """Each controller restarts once, one at a time; afterwards no pod of the namespace has the operator's image."""
+    assert demo_exit_code == 0
+    before = _controllers(kube)
+    migration = Migration(kube, NAMESPACE)
+    migration.patch({"spec": {"handOver": "Clean"}})
+    view = _when(migration, lambda v: v.condition("HandedOver")["reason"] == "Cleaned")
+    assert view.condition("Ready")["status"] == "True"
+    assert view.condition("Stalled")["status"] == "False"
+    assert _controllers(kube).isdisjoint(before)
+    for pod in kube.list("pods", NAMESPACE, "kraftbridge.dev/role=controller"):
+        containers = [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+        assert [container["name"] for container in containers] == ["kafka"]
+        assert "kraftbridge-operator" not in json.dumps(pod["spec"])
+    assert ForeignCluster(kube, NAMESPACE).prove_serving()
+
+
 def test_the_quorum_outlives_resource_and_chart(kube: Kube, demo_exit_code: int) -> None:
     assert demo_exit_code == 0
     before = _controllers(kube)
