@@ -18,13 +18,14 @@ from kraftbridge.models.broker_record import (
     PartitionOffsets,
 )
 from kraftbridge.models.conditions import initial_conditions
-from kraftbridge.models.decision import Decision, LaunchRun, RecordBroker
+from kraftbridge.models.decision import CreatePartitionStates, Decision, LaunchRun, RecordBroker
 from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState, GivenSetting, KafkaStart
 from kraftbridge.models.entities import EntityKind, KindCounts
 from kraftbridge.models.issued import IssuedListener, IssuedSecret
 from kraftbridge.models.metadata_version import FEATURE
 from kraftbridge.models.observation import (
     NOT_NEEDED,
+    ActionOutcome,
     BrokerZnode,
     ClusterState,
     ControllerMetrics,
@@ -781,3 +782,7 @@ def launched_runs(decision: Decision) -> list[tuple[Profile, Phase]]:
     by_id = {run.run_id: run for run in decision.status.verifications}
     launched = [a.run_id for a in decision.actions if isinstance(a, LaunchRun) and a.kind is RunKind.VERIFICATION]
     return [(by_id[run_id].profile, by_id[run_id].gate) for run_id in launched]
+
+
+STATES_CREATED = (ActionOutcome(CreatePartitionStates.__name__),)
+"""Of the step before a failover: partitions that had no state in ZooKeeper have one."""

@@ -12,6 +12,7 @@ from tests.support.observations import (
     CONTROLLERS,
     LEASE,
     NOW,
+    STATES_CREATED,
     Situation,
     controllers_workload,
     issued_listener,
@@ -202,7 +203,7 @@ def standing() -> Situation:
     return (
         open_gate(Phase.DUAL_WRITE)
         .with_status(migration_offset=stuck)
-        .observing(zookeeper=zookeeper(taken_over=True, offset=4_711))
+        .observing(zookeeper=zookeeper(taken_over=True, offset=4_711), outcomes=STATES_CREATED)
     )
 
 

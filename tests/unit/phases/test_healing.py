@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.support.observations import NOW, RUN_ID, Situation, open_gate, quorum, record, zookeeper
+from tests.support.observations import NOW, RUN_ID, STATES_CREATED, Situation, open_gate, quorum, record, zookeeper
 
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.decision import ArchiveDifferences, CreatePartitionStates, LaunchRun, RestartPod
@@ -66,12 +66,8 @@ def restarted(situation: Situation) -> list[int]:
     """Return which controllers restart once the states that partitions lack are created, which comes before each failover."""
     decision = situation.decide()
     if decision.actions == (CreatePartitionStates(),):
-        decision = created(situation).decide()
+        decision = situation.observing(outcomes=STATES_CREATED).decide()
     return [a.node_id for a in decision.actions if isinstance(a, RestartPod)]
-
-
-def created(situation: Situation, error: str = "") -> Situation:
-    return situation.observing(outcomes=(ActionOutcome(CreatePartitionStates.__name__, error),))
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -113,7 +109,7 @@ def test_the_active_controller_is_restarted_and_counted_before() -> None:
     assert before.status.healing is not None
     assert before.status.healing.failovers == 0, "nothing restarts yet"
     assert "partitions that have no state" in before.status.message
-    decision = created(situation).decide()
+    decision = situation.observing(outcomes=STATES_CREATED).decide()
     assert restarted(situation) == [3000]
     current = decision.status.healing
     assert current is not None
@@ -125,7 +121,8 @@ def test_the_active_controller_is_restarted_and_counted_before() -> None:
 
 def test_states_that_cannot_be_created_do_not_keep_a_failover_from_healing_the_rest() -> None:
     situation = inconsistent(Phase.DUAL_WRITE, "both", Healing.AUTO, healing=under_way())
-    failed = created(situation, "creation of partition states in ZooKeeper failed: NoAuthError")
+    error = "creation of partition states in ZooKeeper failed: NoAuthError"
+    failed = situation.observing(outcomes=(ActionOutcome(CreatePartitionStates.__name__, error),))
     assert [a.node_id for a in failed.decide().actions if isinstance(a, RestartPod)] == [3000]
 
 

@@ -15,6 +15,7 @@ from tests.support.observations import (
     CONTROLLERS,
     FORWARD,
     NOW,
+    STATES_CREATED,
     Situation,
     broker_set,
     cluster,
@@ -34,6 +35,7 @@ from kraftbridge.models.decision import (
     Action,
     ApplyControllers,
     ConfigureBrokers,
+    CreatePartitionStates,
     ReleaseStatefulSet,
     RemoveCanary,
     RemoveControllerClaim,
@@ -498,7 +500,9 @@ def test_a_mirror_that_stands_still_is_failed_over_before_the_canary_must_be_gon
     since = NOW - timedelta(hours=1)
     standing = MigrationOffset(offset="5000", seen_at=NOW - timedelta(seconds=1), moved_at=since, standing_since=since)
     shown = replace(zookeeper(taken_over=True, offset=5_000), canary="7")
-    decision = going_back(zookeeper=shown).with_status(canary=canary, migration_offset=standing).decide()
+    stuck = going_back(zookeeper=shown).with_status(canary=canary, migration_offset=standing)
+    assert {CreatePartitionStates, RemoveCanary} <= kinds(stuck.decide().actions)
+    decision = stuck.observing(outcomes=STATES_CREATED).decide()
     assert {RestartPod, RemoveCanary} <= kinds(decision.actions)
 
 
@@ -510,7 +514,9 @@ def test_a_copy_whose_controller_died_before_it_noted_its_end_is_failed_over() -
     assert decision.actions == ()
     since = NOW - timedelta(hours=1)
     standing = MigrationOffset(offset="-1", seen_at=NOW - timedelta(seconds=1), standing_since=since)
-    assert kinds(copied.with_status(migration_offset=standing).decide().actions) == {RestartPod}
+    stuck = copied.with_status(migration_offset=standing)
+    assert kinds(stuck.decide().actions) == {CreatePartitionStates}
+    assert kinds(stuck.observing(outcomes=STATES_CREATED).decide().actions) == {RestartPod}
     copying = copied.observing(metrics=controller_metrics(ZkMigrationState.PRE_MIGRATION, 3))
     assert copying.with_status(migration_offset=None).decide().status.migration_offset is None
 
