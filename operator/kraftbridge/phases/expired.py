@@ -18,11 +18,17 @@ from kraftbridge.models.decision import EventReason, EventType
 from kraftbridge.models.issued import IssuedListener, IssuedSecret
 from kraftbridge.models.observation import ControllersWorkload, PodState, Unobserved
 from kraftbridge.models.phase import ControllerMode, Phase
-from kraftbridge.models.status import ControllersStatus, MigrationStatus, OperationKind, QuorumRestart
+from kraftbridge.models.status import (
+    ControllersChange,
+    ControllersStatus,
+    MigrationStatus,
+    OperationKind,
+    QuorumRestart,
+)
 from kraftbridge.outside.shell import command
 from kraftbridge.phases import belongings, claims, gates, healing, history, observed, presented
 from kraftbridge.phases.draft import SLOW, Draft, StepContext, Wait
-from kraftbridge.phases.nodes import converging, rolls
+from kraftbridge.phases.nodes import brokers, converging, rolls
 from kraftbridge.phases.nodes.converging import Pace
 
 DEADLINE: Final = timedelta(minutes=10)
@@ -277,6 +283,14 @@ def _missing(step: StepContext) -> str:
     return blockers[0] if blockers else ""
 
 
+def _outdated(step: StepContext) -> dict[str, str]:
+    """Return the UIDs, by node id, of the controllers that run another template than the operator's present one."""
+    stateful_set = observed.controllers_set(step)
+    if stateful_set is None or belongings.wanted(step.status.phase, step.status) is None:
+        return {}
+    return {str(pod.ordinal): pod.uid for pod in stateful_set.pods if brokers.is_outdated(stateful_set, pod)}
+
+
 def _finish(draft: Draft, current: QuorumRestart) -> Wait:
     controllers = draft.status.controllers
     workload = draft.observation.controllers
@@ -286,6 +300,9 @@ def _finish(draft: Draft, current: QuorumRestart) -> Wait:
         rendered = controllers.rendered
         rendered = rendered.model_copy(update={"credentials": {**rendered.credentials, **read}})
         kept = controllers.change if controllers.change and not rolls.is_renewal(controllers.change) else None
+        if kept is None and (left := _outdated(draft)):
+            # It had restarted with the change that was taken back, and gets the former configuration like any other.
+            kept = ControllersChange(to=rendered, before=rendered, started_at=draft.now, pods=left)
         draft.update(controllers=controllers.model_copy(update={"rendered": rendered, "change": kept}))
     draft.update(quorum_restart=current.model_copy(update={"finished_at": draft.now}))
     message = f"Controller {', '.join(current.pods)} restarted with a valid certificate, and the quorum has a leader"

@@ -29,7 +29,7 @@ from kraftbridge.models.issued import IssuedSecret, PresentedCertificate
 from kraftbridge.models.observation import ControllersWorkload, MigrationZnode, StatefulSetState, Unobserved
 from kraftbridge.models.phase import BrokerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.spec import ListenerSpec
-from kraftbridge.models.status import HandOverStatus, Operation, OperationKind
+from kraftbridge.models.status import HandOverStatus, Operation, OperationKind, QuorumRestart
 from kraftbridge.phases import expired, machine
 from kraftbridge.phases.basis import intent
 
@@ -596,6 +596,21 @@ def test_a_change_of_the_spec_that_is_half_way_is_not_tried_by_all_voters_at_onc
     assert given_up.status.controllers.rendered == status.rendered
     assert any(isinstance(a, ApplyControllers) for a in given_up.actions)
     assert restarted(case.after(given_up).later(2).decide()) == [3000, 3001, 3002]
+
+
+@pytest.mark.parametrize("phase", [Phase.PROVISIONING_QUORUM, Phase.DUAL_WRITE])
+def test_a_voter_that_had_the_change_which_was_taken_back_gets_the_former_configuration_too(phase: Phase) -> None:
+    """It restarted by itself meanwhile, so its certificate had not ended. Up to 991e67ed the phase waited for it for ever."""
+    fine = open_gate(phase)
+    restart = QuorumRestart(attempt=1, certificate=NEW, pods={"3000": "a", "3002": "b"}, began_at=NOW, restarted_at=NOW)
+    case = running_with(issuing(fine), NOW + timedelta(days=900), ()).with_status(quorum_restart=restart)
+    stateful_set = set_of(case)
+    pods = tuple(replace(p, configuration="Migration-changed", revision="changed") if p.ordinal == 3001 else p for p in stateful_set.pods)  # fmt: skip
+    workload = replace(workload_of(case), stateful_set=replace(stateful_set, pods=pods))
+    _, decisions = walked(case.observing(controllers=workload), 12, 2)
+    assert decisions[0].status.quorum_restart is not None
+    assert decisions[0].status.quorum_restart.finished_at is not None
+    assert set(restarts_of(decisions)) & set(VOTERS) == {3001}
 
 
 @pytest.mark.parametrize("phase", [Phase.DUAL_WRITE, Phase.ROLLING_BROKERS, Phase.AWAITING_FINALIZATION, Phase.FINALIZING, Phase.COMPLETED])  # fmt: skip
