@@ -16,7 +16,7 @@ from tests.integration.certificates import Authority, Certificate
 from tests.support.kafka_processes import CHROOT, KafkaProcesses, kafka_processes, wait_for
 from tests.support.programs import free_port
 
-from kraftbridge.exceptions import ConflictError, ObservationError
+from kraftbridge.exceptions import ActionError, ConflictError, ObservationError
 from kraftbridge.metadata.zookeeper.session import ZooKeeperCredentials
 from kraftbridge.models.observation import MigrationZnode, Unobserved
 from kraftbridge.storage.zookeeper import ZooKeeperStore, ZooKeeperTls
@@ -339,15 +339,33 @@ def test_a_topic_that_is_deleted_meanwhile_gets_no_state(
     again = add_topic(admin, "again")
 
     look = ZooKeeperStore._without_state
-    found = look(store)
+    found = look(store, ["again", "gone"])
     assert sorted(partition.topic for partition in found) == ["again", "again", "gone", "gone"]
     admin.delete(gone)
     admin.delete(again)
     add_topic(admin, "again")
-    looks = iter((found, look(store)))
-    monkeypatch.setattr(ZooKeeperStore, "_without_state", lambda _: next(looks))
+    looks = iter((found, look(store, ["again", "gone"])))
+    monkeypatch.setattr(ZooKeeperStore, "_without_state", lambda *_: next(looks))
     assert store.create_partition_states() == ()
     assert admin.get_children(again) == []
+
+
+@pytest.mark.parametrize("odd", [b"", b"[]", b'{"version": 3, "partitions": {"0": []}}', b'{"partitions": {"x": [1]}}'])
+def test_an_odd_topic_keeps_no_other_from_getting_its_state(
+    store: ZooKeeperStore, admin: KazooClient, odd: bytes
+) -> None:
+    admin.create("/controller_epoch", b"3")
+    add_topic(admin, "fine")
+    admin.create("/brokers/topics/odd", odd)
+    assert store.create_partition_states() == ("fine-0", "fine-1")
+    assert admin.get_children("/brokers/topics/odd") == []
+
+
+def test_an_epoch_that_is_no_number_is_named(store: ZooKeeperStore, admin: KazooClient) -> None:
+    admin.create("/controller_epoch", b"three")
+    add_topic(admin, "fine")
+    with pytest.raises(ActionError, match="/controller_epoch cannot be decoded"):
+        store.create_partition_states()
 
 
 def test_a_topic_that_changes_before_its_state_is_created_is_left_alone(

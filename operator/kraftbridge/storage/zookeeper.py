@@ -42,7 +42,6 @@ from kraftbridge.constants import CANARY_USER
 from kraftbridge.exceptions import (
     ActionError,
     ConflictError,
-    MetadataError,
     ObservationError,
     UndecodableZnodeError,
 )
@@ -498,11 +497,12 @@ class ZooKeeperStore:
         """
         operation = f"creation of partition states in {self._source}"
         try:
-            found = self._without_state()
+            deadline = time.monotonic() + _CALL_SECONDS
+            found = self._without_state(_names(children(self._connected(deadline), _TOPICS), deadline))
             if not found:
                 return ()
             time.sleep(_STATE_PAUSE_SECONDS)
-            again = self._without_state()
+            again = set(self._without_state(sorted({partition.topic for partition in found})))
             lasting = [partition for partition in found if partition in again]
             for partition in lasting:
                 self._create_state(partition)
@@ -510,14 +510,15 @@ class ZooKeeperStore:
             raise ConflictError(f"{operation}: a topic changed in between") from error
         except (KazooException, KazooTimeoutError, OSError) as error:
             raise ActionError(f"{operation} failed: {self._explain(error)}") from error
-        except MetadataError as error:
-            raise ActionError(f"{operation}: {error}") from error
+        except ValueError as error:
+            raise ActionError(f"{operation}: /controller_epoch cannot be decoded: {error}") from error
         return tuple(sorted(f"{partition.topic}-{partition.number}" for partition in lasting))
 
-    def _without_state(self) -> list[_Stateless]:
-        """Return the partitions that have an assignment and no state."""
-        deadline = time.monotonic() + _CALL_SECONDS
-        topics = _names(children(self._connected(deadline), _TOPICS), deadline)
+    def _without_state(self, topics: Sequence[str]) -> list[_Stateless]:
+        """Return the partitions of these topics that have replicas and no state.
+
+        A topic that cannot be decoded is left out: Kafka does not read it either, and a verification names it.
+        """
         found: list[_Stateless] = []
         for start in range(0, len(topics), _BATCH_PATHS):
             deadline = time.monotonic() + _CALL_SECONDS
@@ -528,9 +529,10 @@ class ZooKeeperStore:
                 node = _result(answer, deadline)
                 if node is None:  # deleted since the topics were listed
                     continue
-                assignment = TopicAssignment.parse(f"{_TOPICS}/{topic}", node[0])
-                version = (node[1].czxid, node[1].version)
-                assigned += [_Stateless(topic, *version, n, tuple(r)) for n, r in assignment.replicas.items()]
+                with suppress(UndecodableZnodeError):
+                    assignment = TopicAssignment.parse(f"{_TOPICS}/{topic}", node[0])
+                    version = (node[1].czxid, node[1].version)
+                    assigned += [_Stateless(topic, *version, n, tuple(r)) for n, r in assignment.replicas.items() if r]
             found += self._stateless_of(assigned)
         return found
 
