@@ -6,12 +6,12 @@ Resumable: a journey that has a result is not made again, unless ``--again`` is 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from tests.journey.page import RESULTS, file_of
-from tests.journey.travel import RELEASES, Journey, Way, travel, written
+from tests.journey.travel import RELEASES, Journey, Way, attempted, present_commit, travel, written
 
 
 def main() -> int:
@@ -26,9 +26,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    commit = present_commit()
     wanted = [(release, way) for release in options.release or RELEASES for way in options.way or Way]
     is_good = True
     for release, way in wanted:
@@ -38,12 +36,8 @@ def main() -> int:
         if way is Way.BACK_FROM_BRIDGE and release == RELEASES[-1]:
             continue  # it is the bridge
         print(f"{release} {way}: begins", flush=True)
-        try:
-            kept = options.evidence / path.stem if options.evidence else None
-            journey = travel(release, way, commit, kept)
-        except Exception as error:  # noqa: BLE001 - one journey must not end the others
-            words = f"{type(error).__name__}: {error}".strip()
-            journey = Journey(release, way, commit, failure=words[:2000])
+        kept = options.evidence / path.stem if options.evidence else None
+        journey = attempted(Journey(release, way, commit), partial(travel, release, way, commit, kept))
         path.write_text(written(journey))
         is_good &= journey.good
         print(

@@ -71,7 +71,12 @@ def _summary(known: Known) -> str:
     ]
     for (release, way), journey in known.items():
         if not journey.good:
-            what = journey.failure or "; ".join([*journey.broken, *journey.stray, *journey.nameless])
-            words = what.splitlines()[0][:300] if what else f"{journey.lost} lost, {journey.duplicates} duplicated"
-            lines.append(f"- **✗** {release} {way}: {words.replace('|', chr(92) + '|')}")
+            lines.append(f"- **✗** {release} {way}: {why_not(journey)}")
     return "\n".join(lines)
+
+
+def why_not(journey: Journey) -> str:
+    """Return why a journey did not end as promised, for a line of the page."""
+    what = journey.failure or "; ".join([*journey.broken, *journey.stray, *journey.nameless])
+    words = what.splitlines()[0][:300] if what else f"{journey.lost} lost, {journey.duplicates} duplicated"
+    return words.replace("|", chr(92) + "|")

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import partial
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -26,7 +27,7 @@ from typing import Any, Final, cast
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
-from kazoo.client import KazooClient
+from tests.journey.page import why_not
 from tests.journey.travel import (
     BRIDGE,
     BROKERS,
@@ -35,10 +36,12 @@ from tests.journey.travel import (
     Traveller,
     TravellingProcesses,
     Way,
+    attempted,
     cluster,
     journey_of,
     journey_of_traveller,
     kept,
+    present_commit,
     protocol_of,
     through_migration,
 )
@@ -178,7 +181,7 @@ def section(known: Mapping[Trial, Journey]) -> str:
             "",
             f"{records} records acknowledged, {lost} lost. Commits: {commits}.",
             *(
-                f"- **✗** {trial}, {trial.trouble}: {_why(journey)}"
+                f"- **✗** {trial}, {trial.trouble}: {why_not(journey)}"
                 for trial, journey in known.items()
                 if not journey.good
             ),
@@ -194,11 +197,6 @@ def _row(release: str, order: Order, known: Mapping[Trial, Journey]) -> str:
     created = sum(bool(journey.created) for journey in made)
     lost = sum(journey.lost for journey in made)
     return f"| {release} | {order} | {good} | {len(made)} of {RUNS} | {stall:.1f} s | {created} | {lost} |"
-
-
-def _why(journey: Journey) -> str:
-    what = journey.failure or "; ".join([*journey.broken, *journey.stray, *journey.nameless])
-    return (what.splitlines() or [""])[0][:300].replace("|", chr(92) + "|")
 
 
 class SecuredProcesses(TravellingProcesses):
@@ -340,16 +338,12 @@ class Passage:
         mode = self.processes.modes[broker]
         self.processes.stop(f"broker-{broker}", signal.SIGKILL)
         if mode != KRAFT:
-            with_session = KazooClient(self.processes.zookeeper_hosts + CHROOT)
-            with_session.start(30)
-            try:
-                wait_for(
-                    f"the session of broker {broker} ended", lambda: not with_session.exists(f"/brokers/ids/{broker}")
-                )
-            finally:
-                with_session.stop()
-                with_session.close()
+            wait_for(f"the session of broker {broker} ended", lambda: broker not in self._registered())
         self.processes.start_broker(broker, mode)
+
+    def _registered(self) -> set[int]:
+        """Return the brokers that ZooKeeper has."""
+        return {registered.id for registered in self.traveller.zookeeper.observe().brokers}
 
     def make_topic(self, name: str) -> None:
         """Make a topic of one replica, with data on every broker."""
@@ -445,9 +439,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="journeys at the same time")
     parser.add_argument("--evidence", type=Path, help="keep what processes wrote where it did not end as promised")
     options = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    commit = present_commit()
     known = read(options.results)
     # A series that is cut off has some of each.
     wanted = [
@@ -458,11 +450,8 @@ def main() -> int:
 
     def made(trial: Trial) -> Ended:
         kept_at = options.evidence / str(trial).replace(" ", "-") if options.evidence else None
-        try:
-            journey = make(trial, commit, kept_at)
-        except Exception as error:  # noqa: BLE001 - one journey must not end the others
-            journey = Journey(trial.release, Way.KRAFT, commit, failure=f"{type(error).__name__}: {error}"[:2000])
-        return Ended(trial, journey)
+        begun = Journey(trial.release, Way.KRAFT, commit)
+        return Ended(trial, attempted(begun, partial(make, trial, commit, kept_at)))
 
     is_good = True
     with ThreadPoolExecutor(options.jobs) as pool:

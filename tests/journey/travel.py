@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -384,6 +385,21 @@ def journey_of_traveller(begun: Journey, traveller: Traveller, impact: ClientImp
         nameless=() if begun.way is Way.BACK_FROM_BRIDGE else traveller.nameless,
         created=traveller.created,
     )
+
+
+def present_commit() -> str:
+    """Return the short name of the commit that a journey is made at."""
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def attempted(begun: Journey, make: Callable[[], Journey]) -> Journey:
+    """Make a journey; return it, or what it failed by: one journey must not end the others."""
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001 - whatever it was
+        words = f"{type(error).__name__}: {error}".strip()
+        return replace(begun, failure=words[:2000])
 
 
 def written(journey: Journey) -> str:

@@ -379,23 +379,20 @@ def _network_policy(facts: ControllersFacts) -> dict[str, Any]:
     verifier = {"podSelector": {"matchLabels": {LABEL_ROLE: "verifier"}}}
     controllers = {"podSelector": {"matchLabels": _selector(facts)}}
     brokers = [{"podSelector": dict(selector)} for selector in facts.broker_selectors]
-    ingress: Objects = [
-        {
-            "from": [*brokers, controllers, operator, verifier],
-            "ports": [{"port": CONTROLLER_PORT, "protocol": "TCP"}],
-        },
-        {
-            "from": [controllers, operator],
-            "ports": [{"port": ControllerMode.ISOLATED.port, "protocol": "TCP"}],
-        },
-        {
-            "from": [operator, verifier],
-            "ports": [{"port": METRICS_PORT, "protocol": "TCP"}, {"port": LOG_SERVER_PORT, "protocol": "TCP"}],
-        },
-    ]
-    if facts.cleaned:
-        ports = [{"port": CONTROLLER_PORT, "protocol": "TCP"}]
-        ingress = [{"from": [*brokers, controllers, operator], "ports": ports}]
+    clients: Objects = [*brokers, controllers, operator]
+    of_helpers: Objects = []
+    if not facts.cleaned:
+        clients.append(verifier)
+        of_helpers = [
+            {
+                "from": [controllers, operator],
+                "ports": [{"port": ControllerMode.ISOLATED.port, "protocol": "TCP"}],
+            },
+            {
+                "from": [operator, verifier],
+                "ports": [{"port": METRICS_PORT, "protocol": "TCP"}, {"port": LOG_SERVER_PORT, "protocol": "TCP"}],
+            },
+        ]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -403,7 +400,7 @@ def _network_policy(facts: ControllersFacts) -> dict[str, Any]:
         "spec": {
             "podSelector": {"matchLabels": _selector(facts)},
             "policyTypes": ["Ingress"],
-            "ingress": ingress,
+            "ingress": [{"from": clients, "ports": [{"port": CONTROLLER_PORT, "protocol": "TCP"}]}, *of_helpers],
         },
     }
 

@@ -88,7 +88,8 @@ def conclude(draft: Draft) -> Wait | None:
     if known is not None and known.cleaned_at is not None:
         draft.set_condition(ConditionType.HANDED_OVER, "True", Reason.CLEANED, words(draft))
         return None
-    if controllers.change is None and _published(draft):
+    # Both are repeated until they succeed.
+    if controllers.change is None and draft.has_done(ApplyControllers, PublishFinalManifest):
         record = known or HandOverStatus(guarded=False)
         ended_at = record.ended_at or draft.now
         changes = {"guarded": False, "missing": (), "ended_at": ended_at, "cleaned_at": draft.now}
@@ -100,12 +101,6 @@ def conclude(draft: Draft) -> Wait | None:
     draft.act(PublishFinalManifest())
     failed = because(draft.failure())
     return Wait(f"the final manifest is written: no controller runs the operator's image any more{failed}")
-
-
-def _published(step: StepContext) -> bool:
-    """Return whether both acts of the last step succeeded. They are repeated until then."""
-    done = {outcome.action for outcome in step.observation.outcomes if not outcome.error}
-    return {ApplyControllers.__name__, PublishFinalManifest.__name__} <= done
 
 
 def words(step: StepContext) -> str:

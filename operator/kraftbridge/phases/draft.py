@@ -159,6 +159,11 @@ class StepContext:
         """Return the error of a failed action of the last step, ``""`` when none failed."""
         return next((o.error for o in self.observation.outcomes if o.error), "")
 
+    def has_done(self, *actions: type[Action]) -> bool:
+        """Return whether the last step did actions of all these kinds with success."""
+        done = {outcome.action for outcome in self.observation.outcomes if not outcome.error}
+        return {action.__name__ for action in actions} <= done
+
     def has_tried(self, action: type[Action]) -> bool:
         """Return whether the last step tried an action of a kind, with success or without."""
         return any(outcome.action == action.__name__ for outcome in self.observation.outcomes)
