@@ -173,29 +173,13 @@ def compare_served(run: Run, references: DataFrame, reference: Reference) -> Seq
         told = _told(run, served)
     if run.outcome.problems:
         return ()
-    on_kraft_brokers = [broker for broker in inputs.brokers if broker.id in on_kraft]
-    shown = [broker for broker in on_kraft_brokers if broker_place(broker.id) not in told.hidden]
-    enforced = [broker for broker in inputs.brokers if broker_place(broker.id) in told.enforcing]
-    rows = references.unionAll(served)
-    is_acl = F.col("kind") == str(EntityKind.ACL)
-    is_config = F.col("kind") == str(EntityKind.TOPIC_CONFIG)
-    is_credential = F.col("kind") == str(EntityKind.SCRAM_CREDENTIAL)
     types = told.types
-    spelled = F.udf(lambda value: _spelled(types, value))
-    configs = rows.where(is_config).withColumn("value", spelled("value"))
     beyond = 0
     pending = []
     with run.stage("compare brokers"):
-        for part, brokers in (
-            (rows.where(~is_credential & ~is_config & ~is_acl), inputs.brokers),
-            (configs, inputs.brokers),
-            (rows.where(is_credential), shown),
-            (rows.where(is_acl), enforced),
-        ):
-            if not brokers:
-                continue
+        for brokers, rows in _compared_rows(references.unionAll(served), told, inputs.brokers, on_kraft):
             places = [reference.place, *(broker_place(broker.id) for broker in brokers)]
-            comparison = compare(part, Leg.SERVED, places, few=run.few, values=False)
+            comparison = compare(rows, Leg.SERVED, places, few=run.few, values=False)
             for kind, counts in comparison.counts.items():
                 run.outcome.counts[kind] = run.outcome.counts.get(kind, KindCounts()).model_copy(
                     update={"served": min(counts[place] for place in places[1:])}
@@ -224,6 +208,34 @@ class _Told:
     """Places with all ACLs by which a broker authorizes."""
     types: dict[str, ConfigType] = field(default_factory=dict)
     """Type of each setting by name."""
+
+
+def _compared_rows(
+    rows: DataFrame, told: _Told, brokers: Sequence[BrokerAccess], on_kraft: Collection[int]
+) -> list[tuple[Sequence[BrokerAccess], DataFrame]]:
+    """Return the rows that each set of brokers must serve.
+
+    Each comparison takes several Spark jobs, so that kinds that the same brokers show are compared together.
+    """
+    is_acl = F.col("kind") == str(EntityKind.ACL)
+    is_config = F.col("kind") == str(EntityKind.TOPIC_CONFIG)
+    is_credential = F.col("kind") == str(EntityKind.SCRAM_CREDENTIAL)
+    types = told.types
+    spelled = F.udf(lambda value: _spelled(types, value))
+    showing = [broker for broker in brokers if broker.id in on_kraft and broker_place(broker.id) not in told.hidden]
+    enforcing = [broker for broker in brokers if broker_place(broker.id) in told.enforcing]
+    by_brokers: dict[tuple[int, ...], tuple[Sequence[BrokerAccess], DataFrame]] = {}
+    for group, part in (
+        (brokers, rows.where(~is_credential & ~is_config & ~is_acl)),
+        (brokers, rows.where(is_config).withColumn("value", spelled("value"))),
+        (showing, rows.where(is_credential)),
+        (enforcing, rows.where(is_acl)),
+    ):
+        ids = tuple(broker.id for broker in group)
+        if ids:
+            together = by_brokers[ids][1].unionAll(part) if ids in by_brokers else part
+            by_brokers[ids] = (group, together)
+    return list(by_brokers.values())
 
 
 def _told(run: Run, served: DataFrame) -> _Told:
