@@ -770,10 +770,26 @@ def rolling(phase: Phase, done: int, **set_changes: Any) -> Situation:
             metrics=controller_metrics(ZkMigrationState.PRE_MIGRATION, done, done),
         )
     item = partly_rolled(done, BrokerMode.KRAFT, BrokerMode.MIGRATION, **set_changes)
-    return fine.with_status(verifications=(record(Profile.DUAL_WRITE, Phase.ROLLING_BROKERS),)).observing(
+    runs = [record(Profile.DUAL_WRITE, Phase.ROLLING_BROKERS)]
+    if done == len(BROKER_IDS) - 1:
+        runs.append(armed_run())
+    return fine.with_status(verifications=tuple(runs)).observing(
         stateful_sets=(item,),
         zookeeper=zookeeper(taken_over=True, brokers=BROKER_IDS[done:]),
         metrics=controller_metrics(ZkMigrationState.MIGRATION, len(BROKER_IDS) - done, len(BROKER_IDS)),
+    )
+
+
+def armed_run(ready_at: datetime | None = NOW - timedelta(seconds=1)) -> VerificationStatus:
+    """Return the run that will verify after the roll to KRaft mode: its session is open, unless ``ready_at`` is None."""
+    return record(
+        Profile.DUAL_WRITE,
+        Phase.AWAITING_FINALIZATION,
+        finished=False,
+        run_id=f"{RUN_ID}-armed",
+        launched_at=NOW - timedelta(seconds=20),
+        ready_at=ready_at,
+        released_at=None,
     )
 
 

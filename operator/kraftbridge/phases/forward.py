@@ -659,6 +659,8 @@ def _restart_controllers(draft: Draft) -> Wait | None:
         _closed(draft, "before the next controller restarts: ", gates.quorum_blockers, gates.cluster_blockers)
         or certificates.roll_blocker(draft)
         or restarts.paused(draft)
+        # The session starts while the controllers do.
+        or _begin_verifying(draft, Profile.REPLICAS, Phase.COMPLETED)
         or controllers.restart_controller(draft, lack.serving)
     )
 

@@ -35,6 +35,8 @@ CHANGED_AFTER = timedelta(hours=1)
 """Minimum pause at a rest before what changed is verified: a busy cluster changes all the time."""
 OLD_AFTER = timedelta(days=1)
 """Age of a verdict at a rest from which it is repeated although nothing that each look shows has changed."""
+SESSION_STARTS_WITHIN = timedelta(seconds=30)
+"""How long a restart waits for the session of a later run."""
 ENTRY = "entry"
 """Purpose of the run that opens the gate of the next phase."""
 
@@ -44,6 +46,17 @@ def launch_ahead(draft: Draft, profile: Profile, gate: Phase, purpose: str = ENT
     other = _unfinished(draft)
     if latest(draft, profile, gate, purpose) is None and (other is None or _goes_beside(profile, other)):
         _launch(draft, profile, gate, purpose)
+
+
+def wait_for_session(step: StepContext) -> Wait | None:
+    """Return None once a run that was launched ahead is ready, has ended, or takes longer than `SESSION_STARTS_WITHIN`.
+
+    A restart beside the start of a Spark session takes longer.
+    """
+    record = _unfinished(step)
+    if record is None or record.ready_at is not None or step.now - record.launched_at >= SESSION_STARTS_WITHIN:
+        return None
+    return _wait(f"verification {record.run_id} is starting")
 
 
 def relaunch_ended(draft: Draft, profile: Profile, gate: Phase, purpose: str) -> None:

@@ -16,6 +16,7 @@ from tests.support.observations import (
     NOW,
     RECORDED,
     Situation,
+    armed_run,
     broker_set,
     cluster,
     controller_metrics,
@@ -56,6 +57,7 @@ from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase, Target, 
 from kraftbridge.models.report import Profile
 from kraftbridge.models.runs import RunKind
 from kraftbridge.models.status import AddressCachesStatus, Operation, OperationKind
+from kraftbridge.phases import verifying
 
 ROLLS = [
     (Phase.TAKING_OVER, BrokerMode.MIGRATION, None),
@@ -322,8 +324,8 @@ def test_what_the_copy_will_read_is_verified_right_before_the_last_broker() -> N
         (Phase.TAKING_OVER, 1, [(Profile.ZOOKEEPER, Phase.TAKING_OVER)]),
         (Phase.TAKING_OVER, 2, []),
         (Phase.ROLLING_BROKERS, 0, []),
-        (Phase.ROLLING_BROKERS, 1, []),
-        (Phase.ROLLING_BROKERS, 2, [(Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)]),
+        (Phase.ROLLING_BROKERS, 1, [(Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)]),
+        (Phase.ROLLING_BROKERS, 2, []),
     ],
 )
 def test_a_run_is_launched_ahead_of_time_but_never_beside_a_restart(
@@ -331,7 +333,9 @@ def test_a_run_is_launched_ahead_of_time_but_never_beside_a_restart(
 ) -> None:
     entered = (record(Profile.ZOOKEEPER, Phase.TAKING_OVER, "entry"), watching(run_id="copy"))
     verified = (*entered, record(Profile.ZOOKEEPER, Phase.TAKING_OVER, "last-broker"))
-    before = verified if phase is Phase.ROLLING_BROKERS or done == 2 else entered
+    before = verified if done == 2 else entered
+    if phase is Phase.ROLLING_BROKERS:
+        before = rolling(phase, done).status.verifications
     restart = rolling(phase, done).with_status(verifications=before).decide()
     assert len(restarts(restart)) == 1
     assert not of_kind(restart.actions, LaunchRun)
@@ -340,6 +344,20 @@ def test_a_run_is_launched_ahead_of_time_but_never_beside_a_restart(
     held = back(phase, done).with_status(verifications=before).decide()
     assert not restarts(held)
     assert launched_runs(held) == launched
+
+
+def test_the_last_restart_of_a_roll_waits_for_the_session_of_the_next_run_but_not_for_long() -> None:
+    last = rolling(Phase.ROLLING_BROKERS, 2)
+    others = (record(Profile.DUAL_WRITE, Phase.ROLLING_BROKERS),)
+    launched = last.with_status(verifications=others).decide()
+    assert not restarts(launched)
+    assert launched_runs(launched) == [(Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)]
+    starting = armed_run(ready_at=None)
+    assert not restarts(last.with_status(verifications=(*others, starting)).decide())
+    slow = starting.model_copy(update={"launched_at": NOW - verifying.SESSION_STARTS_WITHIN})
+    failed = starting.model_copy(update={"finished_at": NOW, "reason": "no memory"})
+    for run in (slow, failed, armed_run()):
+        assert len(restarts(last.with_status(verifications=(*others, run)).decide())) == 1
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])

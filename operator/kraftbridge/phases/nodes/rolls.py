@@ -180,6 +180,9 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
     if last and takes_over:
         # Launch during the hold: a Spark start beside a restarting broker would prolong the restart.
         verifying.launch_ahead(draft, Profile.ZOOKEEPER, Phase.TAKING_OVER, LAST_BROKER)
+    ends_roll = draft.status.phase is Phase.ROLLING_BROKERS and len(roll.pending) == 1
+    if ends_roll:
+        verifying.launch_ahead(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)
     if (broken := brokers.broken_broker(draft, roll, mode)) is not None:
         stateful_set, pod = broken
         prepared = _ensure_copy_prepared(draft, pod, last=last) or restarts.paused(draft)
@@ -198,6 +201,7 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
         or restarts.paused(draft)
         or reaching.wait_before_restart(draft)
         or shared_settings.wait_before_restart(draft, draft.status.broker_ids[pod.name])
+        or (verifying.wait_for_session(draft) if ends_roll else None)
         or comparing.ensure_recorded(draft, pod, mode)
         or restart_batch(draft, roll)
     )
