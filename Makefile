@@ -190,6 +190,11 @@ journey-series: venv java ## ten journeys to KRaft from 2.4, 2.7 and 2.8 in two 
 	$(SAY) "journeys around topic ids"
 	@PYTHONPATH=$(CURDIR) $(PYTHON) -m tests.journey.series $(ARGS); code=$$?; $(PYTHON) docs/generate.py && exit $$code
 
+.PHONY: journey-kafka4
+journey-kafka4: venv java ## migrated clusters to Kafka 4.0 to 4.4 and back on real processes, clients at work, resumable; results in benchmarks/measured/journey-kafka4 (ARGS='--release 4.4.0 --again')
+	$(SAY) "on to Kafka 4"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m tests.journey.kafka4 $(ARGS); code=$$?; $(PYTHON) docs/generate.py && exit $$code
+
 .PHONY: odd-trees
 odd-trees: venv java ## odd ZooKeeper trees through a real Kafka controller, resumable; results in benchmarks/measured/odd-trees (ARGS='--seconds 600 --only "quota"')
 	$(SAY) "odd trees"

@@ -234,9 +234,9 @@ def odd_trees_page() -> str:
 def journey_page() -> str:
     """Return the journeys of old releases to KRaft and back, from the results that are kept in `MEASURED`."""
     sys.path.insert(0, str(DOCS.parent))
-    from tests.journey import page, series  # noqa: PLC0415 - as above
+    from tests.journey import kafka4, page, series  # noqa: PLC0415 - as above
 
-    return NOTE + page.page(page.read()) + series.section(series.read())
+    return NOTE + page.page(page.read()) + series.section(series.read()) + kafka4.section(kafka4.read())
 
 
 PAGES = {
