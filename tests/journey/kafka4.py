@@ -54,6 +54,8 @@ _SNAPSHOT_MILLISECONDS: Final = 10_000
 _SETTLE_SECONDS: Final = 15
 """In which clients work after the last step."""
 _METADATA_VERSION: Final = "metadata.version"
+_APART: Final = "kraft.version"
+"""Makes the quorum dynamic (KIP-853): a decision of its own, and on a static quorum a trap (KAFKA-18979)."""
 _FEATURE: Final = re.compile(
     r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: (\S+)\s+FinalizedVersionLevel: (\S+)"
 )
@@ -71,7 +73,7 @@ class Leg(StrEnum):
         """What happens, in a sentence."""
         match self:
             case Leg.THERE:
-                return f"the controllers, then the brokers, from {BRIDGE}; then each feature on its own to its newest level, metadata.version first; every node restarts once more"
+                return f"the controllers, then the brokers, from {BRIDGE}; then each feature on its own to its newest level, `metadata.version` first, without `kraft.version`; every node restarts once more"
             case Leg.BACK:
                 return f"the controllers, then the brokers, from {BRIDGE}; then, once every controller has written a snapshot, the brokers, then the controllers, back"
 
@@ -140,10 +142,10 @@ class Continued(Traveller):
         return [Feature(name, newest, level) for name, _, newest, level in _FEATURE.findall(lines)]
 
     def raise_features(self, release: str) -> list[str]:
-        """Raise each feature to the newest level that all nodes support, ``metadata.version`` first; return what was raised."""
+        """Raise each feature but `_APART` to the newest level that all nodes support; return what was raised."""
         raised = []
         for feature in sorted(self.features(release), key=lambda feature: feature.name != _METADATA_VERSION):
-            if feature.level == feature.newest:
+            if feature.level == feature.newest or feature.name == _APART:
                 continue
             wanted = ("--metadata", feature.newest)
             if feature.name != _METADATA_VERSION:
