@@ -52,12 +52,14 @@ on_further_nodes() {
   for node in $(further_nodes); do on_node "$node" "$@"; done
 }
 
-# on_running_nodes COMMAND...: the first node, and each other one whose containerd runs.
+# on_running_nodes COMMAND...: the first node, and each other one whose containerd runs; until it fails on one.
 on_running_nodes() {
   local node
   "$@" || return
   for node in $(further_nodes); do
-    ! on_node "$node" running containerd || on_node "$node" "$@" || return
+    if on_node "$node" running containerd; then
+      on_node "$node" "$@" || return
+    fi
   done
 }
 

@@ -39,6 +39,8 @@ create_namespace() {
   kubectl create namespace "$NAMESPACE" >/dev/null
 }
 delete_namespace() { kubectl delete namespace "$NAMESPACE" --ignore-not-found --wait >/dev/null 2>&1 || true; }
+volumes() { kubectl get pv -o jsonpath='{.items[*].spec.claimRef.namespace}' | grep -c "$NAMESPACE" || true; }
+no_volumes() { [[ $(volumes) == 0 ]]; }
 
 # create_web [AFFINITY]: three web servers with a volume each, behind a headless Service and one with an address.
 create_web() {
