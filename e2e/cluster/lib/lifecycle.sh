@@ -25,9 +25,9 @@ discard_state_of_earlier_boot() {
 # up [--nodes NUMBER]
 up() {
   local begin=$SECONDS nodes=
-  if [[ ${1:-} == --nodes ]]; then
-    nodes=${2:-}
-    [[ $nodes =~ ^[1-$MAXIMUM_NODES]$ ]] || die "up --nodes takes a number from 1 to $MAXIMUM_NODES, not '$nodes'"
+  if (($#)); then
+    [[ $1 == --nodes && ${2:-} =~ ^[1-$MAXIMUM_NODES]$ ]] || die "up takes nothing but --nodes with a number from 1 to $MAXIMUM_NODES, not '$*'"
+    nodes=$2
   fi
   require_node_programs
   build_node_programs

@@ -180,6 +180,8 @@ await_node() {
   elif [[ -e $NODE_STATE/cut ]]; then
     say "$NODE_NAME stays cut off, until: cluster join-node $NODE_NAME"
   else
+    # A node that was away for a moment only is still Ready for the API server, so the kubelet is asked itself.
+    wait_for 60 "the kubelet of $NODE_NAME to answer" in_node bash -c "exec 3<>/dev/tcp/127.0.0.1/10248"
     wait_for 60 "the kubelet to register $NODE_NAME" kubectl get node "$NODE_NAME"
     kubectl wait --for=condition=Ready "node/$NODE_NAME" --timeout=90s >/dev/null || die "$NODE_NAME is not Ready; see $LOGS/kubelet.log"
     wait_for 30 "networkpolicies of $NODE_NAME to write its table" in_node nft list table ip "$POLICY_TABLE"
