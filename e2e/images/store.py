@@ -1,4 +1,4 @@
-"""Transfers images from buildah to the cluster's containerd.
+"""Transfers images from buildah to the containerd of each node of the cluster.
 
 One OCI layout in the cache holds all images, uncompressed, so shared layers are written once. Only the blobs that
 containerd does not have yet travel: after a change of our code that is one small layer, however large the image.
@@ -18,15 +18,27 @@ from typing import IO, Any
 from materials import CACHE, STATE, BuildError, run
 
 LAYOUT = CACHE / "oci"
-CTR = ("ctr", "--address", str(STATE / "containerd" / "containerd.sock"), "--namespace", "k8s.io")
+SOCKET = Path("containerd") / "containerd.sock"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 
 
-def cluster_is_up() -> bool:
-    """Return whether the cluster's containerd answers."""
-    if not (STATE / "containerd" / "containerd.sock").exists():
-        return False
-    return subprocess.run([*CTR, "version"], check=False, capture_output=True).returncode == 0
+def ctr(socket: Path, *arguments: str) -> list[str]:
+    """Return a command of the client of that node's containerd."""
+    return ["ctr", "--address", str(socket), "--namespace", "k8s.io", *arguments]
+
+
+def nodes() -> list[Path]:
+    """Return the sockets of the nodes whose containerd answers, the first node's first.
+
+    A node that is stopped gets what it lacks from the first one when it is started.
+    """
+    further = sorted(STATE.glob(f"nodes/*/{SOCKET}"))
+    return [socket for socket in (STATE / SOCKET, *further) if socket.exists() and answers(socket)]
+
+
+def answers(socket: Path) -> bool:
+    """Return whether the containerd of that socket answers."""
+    return subprocess.run(ctr(socket, "version"), check=False, capture_output=True).returncode == 0
 
 
 def blob(digest: str) -> Path:
@@ -101,20 +113,20 @@ def remove_unreferenced_blobs() -> None:
             path.unlink()
 
 
-def loaded_digest(reference: str) -> str | None:
-    """Return the digest of the image of that name in containerd."""
-    for line in run(*CTR, "images", "ls", f"name=={reference}").splitlines()[1:]:
+def loaded_digest(node: Path, reference: str) -> str | None:
+    """Return the digest of the image of that name on a node."""
+    for line in run(*ctr(node, "images", "ls", f"name=={reference}")).splitlines()[1:]:
         columns = line.split()
         if columns[0] == reference:
             return columns[2]
     return None
 
 
-def load(reference: str, digest: str) -> int:
-    """Give containerd the image; return how many bytes had to be sent."""
-    present = set(run(*CTR, "content", "ls", "--quiet").split())
+def load(node: Path, reference: str, digest: str) -> int:
+    """Give a node the image; return how many bytes had to be sent."""
+    present = set(run(*ctr(node, "content", "ls", "--quiet")).split())
     importer = subprocess.Popen(
-        [*CTR, "images", "import", "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        ctr(node, "images", "import", "-"), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     assert importer.stdin is not None
     sent = 0

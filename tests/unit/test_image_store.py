@@ -1,4 +1,7 @@
-"""The images' OCI layout: what leaves it for a kind cluster is whole, and what a build that was cut off left in it does no harm."""
+"""The images' OCI layout: what leaves it for a kind cluster is whole, and what a build that was cut off left in it does no harm.
+
+Which nodes of the embedded cluster get an image.
+"""
 
 from __future__ import annotations
 
@@ -102,3 +105,16 @@ def test_an_image_with_a_damaged_blob_is_built_again(store: Any, part: int, dama
 def test_an_empty_layout_has_no_images(store: Any) -> None:
     assert store.descriptors() == {}
     assert not store.is_whole(REFERENCE, "sha256:0")
+
+
+def test_every_node_that_runs_gets_images_the_first_one_first(
+    store: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(store, "STATE", tmp_path)
+    first, second, third = (tmp_path / folder / "containerd/containerd.sock" for folder in ("", "nodes/2", "nodes/3"))
+    monkeypatch.setattr(store, "answers", lambda socket: socket != second)
+    assert store.nodes() == []
+    for socket in (third, second, first):
+        socket.parent.mkdir(parents=True)
+        socket.touch()
+    assert store.nodes() == [first, third]

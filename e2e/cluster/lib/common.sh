@@ -11,10 +11,13 @@ STATE=${KRAFTBRIDGE_STATE:-${XDG_STATE_HOME:-$HOME/.local/state}/kraftbridge/clu
 BIN=$CACHE/bin
 ARCHIVES=$CACHE/images
 STAMPS=$CACHE/stamps
+PKI=$STATE/pki
+# Of the first node, which is the machine itself; use_node (nodes.sh) turns to another one.
+NODE_STATE=$STATE
 LOGS=$STATE/log
 PIDS=$STATE/run
-PKI=$STATE/pki
-CONTAINERD_SOCKET=$STATE/containerd/containerd.sock
+FIRST_NODES_SOCKET=$STATE/containerd/containerd.sock
+CONTAINERD_SOCKET=$FIRST_NODES_SOCKET
 
 export KUBECONFIG=$STATE/kubeconfig
 # The cache comes first: Debian's kubectl, where installed, is years older than the server.

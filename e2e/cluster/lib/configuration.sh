@@ -1,17 +1,23 @@
-# What the node's programs read, and the node's network.
+# What a node's programs read, and the network of the first node.
 # shellcheck shell=bash
 # shellcheck disable=SC2034  # used by the other files
+# These are the first node's; use_node (nodes.sh) turns to another one.
+NODE=1
 NODE_NAME=kraftbridge
-# The node's address is the pod bridge's own: always there, and on no real network.
+# The first node's address is the pod bridge's own: always there, and on no real network.
 NODE_IP=10.244.0.1
 POD_CIDR=10.244.0.0/24
+POD_GATEWAY=$NODE_IP
+KUBELET=kubelet # the name of its certificate
+CGROUP=${KRAFTBRIDGE_CGROUP:-kraftbridge}
+# The same for every node.
+CLUSTER_CIDR=10.244.0.0/16
 SERVICE_CIDR=10.96.0.0/16
 DNS_IP=10.96.0.10
 CLUSTER_DOMAIN=${KRAFTBRIDGE_CLUSTER_DOMAIN:-cluster.local}
 BRIDGE=kraftbridge0
-CGROUP=${KRAFTBRIDGE_CGROUP:-kraftbridge}
 API_PORT=6443
-API_URL=https://$NODE_IP:$API_PORT
+API_URL=https://$NODE_IP:$API_PORT # the first node's, for every node
 ETCD_URL=http://127.0.0.1:12379
 ETCD_PEER_URL=http://127.0.0.1:12380
 
@@ -22,11 +28,11 @@ write_if_changed() {
 }
 
 write_configuration() {
-  mkdir -p "$STATE"/{containerd,cni/net.d,kubelet,volumes} "$LOGS" "$PIDS"
-  containerd_configuration | write_if_changed "$STATE/containerd/config.toml"
-  network_configuration | write_if_changed "$STATE/cni/net.d/10-kraftbridge.conflist"
-  kubelet_configuration | write_if_changed "$STATE/kubelet.yaml"
-  proxy_configuration | write_if_changed "$STATE/proxy.yaml"
+  mkdir -p "$NODE_STATE"/{containerd,cni/net.d,kubelet,volumes} "$LOGS" "$PIDS"
+  containerd_configuration | write_if_changed "$NODE_STATE/containerd/config.toml"
+  network_configuration | write_if_changed "$NODE_STATE/cni/net.d/10-kraftbridge.conflist"
+  kubelet_configuration | write_if_changed "$NODE_STATE/kubelet.yaml"
+  proxy_configuration | write_if_changed "$NODE_STATE/proxy.yaml"
 }
 
 # restrict_oom_score_adj: without CAP_SYS_RESOURCE runc cannot lower oom_score_adj.
@@ -34,8 +40,8 @@ write_configuration() {
 containerd_configuration() {
   cat <<END
 version = 2
-root = "$STATE/containerd/root"
-state = "$STATE/containerd/state"
+root = "$NODE_STATE/containerd/root"
+state = "$NODE_STATE/containerd/state"
 [grpc]
   address = "$CONTAINERD_SOCKET"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -49,22 +55,22 @@ state = "$STATE/containerd/state"
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         SystemdCgroup = false
-        Root = "$STATE/containerd/runc"
+        Root = "$NODE_STATE/containerd/runc"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
-    conf_dir = "$STATE/cni/net.d"
+    conf_dir = "$NODE_STATE/cni/net.d"
 [plugins."io.containerd.internal.v1.opt"]
-  path = "$STATE/containerd/opt"
+  path = "$NODE_STATE/containerd/opt"
 END
 }
 
-# No address translation: pods reach pods, Services and the node, and nothing else.
+# No address translation: pods reach pods, Services and the nodes, and nothing else.
 network_configuration() {
   cat <<END
 {"cniVersion": "1.0.0", "name": "kraftbridge", "plugins": [
   {"type": "bridge", "bridge": "$BRIDGE", "isGateway": true, "hairpinMode": true, "ipMasq": false,
-   "ipam": {"type": "host-local", "ranges": [[{"subnet": "$POD_CIDR", "gateway": "$NODE_IP"}]],
-            "routes": [{"dst": "0.0.0.0/0"}], "dataDir": "$STATE/cni/ipam"}}]}
+   "ipam": {"type": "host-local", "ranges": [[{"subnet": "$POD_CIDR", "gateway": "$POD_GATEWAY"}]],
+            "routes": [{"dst": "0.0.0.0/0"}], "dataDir": "$NODE_STATE/cni/ipam"}}]}
 END
 }
 
@@ -77,8 +83,8 @@ kind: KubeletConfiguration
 address: $NODE_IP
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $PKI/ca.crt}}
 authorization: {mode: Webhook}
-tlsCertFile: $PKI/kubelet.crt
-tlsPrivateKeyFile: $PKI/kubelet.key
+tlsCertFile: $PKI/$KUBELET.crt
+tlsPrivateKeyFile: $PKI/$KUBELET.key
 containerRuntimeEndpoint: unix://$CONTAINERD_SOCKET
 cgroupDriver: cgroupfs
 cgroupRoot: /$CGROUP            # everything a pod runs is below it, so that down can end it
@@ -91,7 +97,7 @@ oomScoreAdj: 0                  # -999 needs CAP_SYS_RESOURCE
 maxOpenFiles: $(ulimit -Hn | sed 's/unlimited/1048576/')
 makeIPTablesUtilChains: false   # no iptables rules at all: kube-proxy uses nftables
 podLogsDir: $LOGS/pods
-volumePluginDir: $STATE/kubelet-plugins
+volumePluginDir: $NODE_STATE/kubelet-plugins
 imageGCHighThresholdPercent: 100
 imageMinimumGCAge: 87600h
 evictionHard: {memory.available: 200Mi, nodefs.available: 2Gi, imagefs.available: 2Gi, nodefs.inodesFree: 1%}
@@ -105,7 +111,7 @@ apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 clientConnection: {kubeconfig: $PKI/proxy.kubeconfig}
 mode: nftables
-clusterCIDR: $POD_CIDR
+clusterCIDR: $CLUSTER_CIDR
 hostnameOverride: $NODE_NAME
 bindAddress: $NODE_IP
 nodePortAddresses: [$NODE_IP/32]
@@ -116,7 +122,7 @@ conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}  
 END
 }
 
-# ------------------------------------------------------------------ network and cgroups of the node
+# ------------------------------------------------------------------ network of the first node, and cgroups
 KEPT_SYSCTLS=(net.ipv4.ip_forward net.bridge.bridge-nf-call-iptables fs.inotify.max_user_instances
   vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops kernel.keys.root_maxkeys kernel.keys.root_maxbytes)
 
@@ -132,26 +138,37 @@ set_up_network() {
   if iptables -S FORWARD 2>/dev/null | grep -q -- '-P FORWARD DROP'; then
     say "warning: the FORWARD chain drops by default (Docker does that); pods may not reach each other: iptables -P FORWARD ACCEPT"
   fi
-  # A fixed MAC: otherwise the bridge takes that of a port, and changes it when that pod goes.
-  ip link show "$BRIDGE" >/dev/null 2>&1 || ip link add "$BRIDGE" address 02:6b:72:62:00:01 type bridge
-  ip address replace "$NODE_IP/24" dev "$BRIDGE"
-  ip link set "$BRIDGE" up
+  set_up_pod_bridge
   ip route replace "$SERVICE_CIDR" dev "$BRIDGE" src "$NODE_IP" # host to ClusterIP without a default route
+}
+
+# A fixed MAC: otherwise the bridge takes that of a port, and changes it when that pod goes.
+set_up_pod_bridge() {
+  in_node ip link show "$BRIDGE" >/dev/null 2>&1 ||
+    in_node ip link add "$BRIDGE" address "02:6b:72:62:00:0$NODE" type bridge
+  in_node ip address replace "$POD_GATEWAY/24" dev "$BRIDGE"
+  in_node ip link set "$BRIDGE" up
 }
 
 # The kubelet wants its group to exist: in every hierarchy of cgroup v1, or in the only one of v2.
 make_cgroups() {
   local hierarchy
+  local shares=16384
+  local weight=1000
+  if ((NODE > 1)); then # as much as the group that the first node's kubelet makes beside it
+    shares=$(($(nproc) * 1024))
+    weight=100
+  fi
   # All pods together compete as one group with each single process of the host: without more weight a busy host starves the cluster.
   if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then
     mkdir -p "/sys/fs/cgroup/$CGROUP"
-    [[ ! -w /sys/fs/cgroup/$CGROUP/cpu.weight ]] || echo 1000 >"/sys/fs/cgroup/$CGROUP/cpu.weight"
+    [[ ! -w /sys/fs/cgroup/$CGROUP/cpu.weight ]] || echo "$weight" >"/sys/fs/cgroup/$CGROUP/cpu.weight"
     return
   fi
   for hierarchy in /sys/fs/cgroup/*/; do
     [[ $hierarchy == */unified/ ]] || mkdir -p "$hierarchy$CGROUP"
   done
-  [[ ! -w /sys/fs/cgroup/cpu/$CGROUP/cpu.shares ]] || echo 16384 >"/sys/fs/cgroup/cpu/$CGROUP/cpu.shares"
+  [[ ! -w /sys/fs/cgroup/cpu/$CGROUP/cpu.shares ]] || echo "$shares" >"/sys/fs/cgroup/cpu/$CGROUP/cpu.shares"
 }
 
 existing_cgroups() {
@@ -165,7 +182,7 @@ existing_cgroups() {
 # connections to those Services hang for ever. So it always starts from nothing.
 delete_proxy_tables() {
   local family
-  for family in ip ip6; do nft delete table "$family" kube-proxy 2>/dev/null || true; done
+  for family in ip ip6; do in_node nft delete table "$family" kube-proxy 2>/dev/null || true; done
 }
 
 POLICY_TABLE=kraftbridge-networkpolicies

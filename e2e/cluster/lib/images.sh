@@ -64,6 +64,18 @@ load_images() { # FILE...
   done
 }
 
+# A further node gets what the first one has. Each has its own copy: containerd does not share its store.
+copy_images() {
+  local missing
+  mapfile -t missing < <(comm -13 <(list_images "$CONTAINERD_SOCKET") <(list_images "$FIRST_NODES_SOCKET") | cut -d' ' -f1)
+  ((${#missing[@]})) || return 0
+  ctr --address "$FIRST_NODES_SOCKET" --namespace k8s.io images export - "${missing[@]}" | ctr_k8s images import - >/dev/null ||
+    die "containerd of $NODE_NAME did not take ${missing[*]}"
+}
+
+# list_images SOCKET: names with digests, without the names that the kubelet's side makes of digests.
+list_images() { ctr --address "$1" --namespace k8s.io images ls | awk 'NR > 1 && $1 !~ /sha256:/ {print $1, $3}' | sort; }
+
 # has_image NAME: NAME as a pod would write it.
 has_image() {
   local name=$1

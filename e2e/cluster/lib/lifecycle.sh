@@ -22,18 +22,26 @@ discard_state_of_earlier_boot() {
   echo "$boot" >"$STATE/boot_id"
 }
 
+# up [--nodes NUMBER]
 up() {
-  local begin=$SECONDS
+  local begin=$SECONDS nodes=
+  if (($#)); then
+    [[ $1 == --nodes && ${2:-} =~ ^[1-$MAXIMUM_NODES]$ ]] || die "up takes nothing but --nodes with a number from 1 to $MAXIMUM_NODES, not '$*'"
+    nodes=$2
+  fi
   require_node_programs
   build_node_programs
   build_cluster_images
   discard_state_of_earlier_boot
+  keep_node_count "$nodes"
   write_configuration
   make_pki
   set_up_network
+  (($(node_count) == 1)) || set_up_nodes_bridge
   make_cgroups
   start_etcd
   start_containerd
+  on_further_nodes prepare_node
   start_kube_apiserver
   wait_for 30 containerd ctr_k8s version
   load_images "$ARCHIVES"/kraftbridge-{pause,coredns,local-path-provisioner,busybox}.tar
@@ -48,6 +56,9 @@ up() {
   wait_for 60 "the kubelet to register its node" kubectl get node "$NODE_NAME"
   kubectl wait --for=condition=Ready "node/$NODE_NAME" --timeout=90s >/dev/null || die "the node is not Ready; see $LOGS/kubelet.log"
   say "node Ready after $((SECONDS - begin)) s"
+  on_further_nodes start_node_daemons
+  on_further_nodes await_node
+  (($(node_count) == 1)) || say "all $(node_count) nodes started after $((SECONDS - begin)) s"
   kubectl --namespace kube-system rollout status deployment/coredns --timeout=90s >/dev/null
   kubectl --namespace local-path-storage rollout status deployment/local-path-provisioner --timeout=90s >/dev/null
   wait_for 30 "networkpolicies to write its table" nft list table ip "$POLICY_TABLE"
@@ -73,22 +84,42 @@ end_pods() {
 
 # The shims outlive containerd, by design; ours are those with our socket in their command line.
 end_shims() {
-  local task pid
+  local task
   if running containerd; then
     for task in $(ctr_k8s tasks ls --quiet 2>/dev/null); do ctr_k8s tasks rm --force "$task" >/dev/null 2>&1 & done
     wait
     stop containerd
   fi
+  kill_shims
+}
+
+kill_shims() {
+  local pid
   for pid in $(pgrep -f "containerd-shim-runc-v2 .*-address $CONTAINERD_SOCKET" || true); do
     kill -9 "$pid" 2>/dev/null || true
   done
 }
 
+# A killed shim leaves its socket, under a name that does not tell whose it was; one that nobody listens to is nobody's.
+remove_dead_sockets() {
+  local socket
+  for socket in /run/containerd/s/*; do
+    [[ ! -S $socket ]] || grep -qF "$socket" /proc/net/unix || rm -f "$socket"
+  done
+}
+
 unmount_state() {
   local mount
-  awk -v state="$STATE/" 'index($2, state) == 1 {print $2}' /proc/mounts | tac | while read -r mount; do
+  mounts_below "$STATE" | while read -r mount; do
     umount --lazy "$mount" || true
   done
+}
+
+remove_cgroups() {
+  local directory
+  while read -r directory; do
+    find "$directory" -depth -type d -exec rmdir {} + 2>/dev/null || true
+  done < <(existing_cgroups)
 }
 
 # Paths that containerd, the CNI plugins and the kubelet have built in.
@@ -96,9 +127,8 @@ remove_traces_outside_state() {
   local directory
   find /var/lib/cni/results \( -name 'kraftbridge-*' -o -name 'cni-loopback-*' \) -delete 2>/dev/null || true
   find /var/log/containers -lname "$STATE/*" -delete 2>/dev/null || true
-  while read -r directory; do
-    find "$directory" -depth -type d -exec rmdir {} + 2>/dev/null || true
-  done < <(existing_cgroups)
+  remove_cgroups
+  remove_dead_sockets
   rm -f /var/lib/kubelet/device-plugins/{kubelet.sock,kubelet_internal_checkpoint,DEPRECATION}
   for directory in /run/containerd /var/log/containers /var/lib/cni /var/lib/kubelet /usr/libexec/kubernetes; do
     find "$directory" -depth -type d -empty -delete 2>/dev/null || true
@@ -107,11 +137,12 @@ remove_traces_outside_state() {
 
 down() {
   local name
+  on_further_nodes kill_node
   for name in kubelet networkpolicies kube-proxy kube-scheduler kube-controller-manager kube-apiserver etcd; do stop "$name" 3; done
   end_pods
   end_shims
   unmount_state
-  ip link delete "$BRIDGE" 2>/dev/null || true
+  for name in "$BRIDGE" "$NODES_BRIDGE"; do ip link delete "$name" 2>/dev/null || true; done
   delete_proxy_tables
   delete_policy_table
   remove_traces_outside_state
@@ -123,15 +154,32 @@ down() {
   say "down; only the cache is left: $CACHE"
 }
 
+# restart NAME: on every node that has it.
 restart() {
   [[ " ${DAEMONS[*]} " == *" $1 "* ]] || die "no component '$1'; there are: ${DAEMONS[*]}"
   stop "$1" 15
+  on_further_nodes stop "$1" 15
   up
 }
 
 status() {
+  status_of "${DAEMONS[@]}"
+  on_further_nodes status_of_further_node
+  [[ -f $KUBECONFIG ]] || return 0
+  kubectl get nodes --output wide && kubectl get pods --all-namespaces
+}
+
+status_of_further_node() {
+  local notes=()
+  [[ ! -e $NODE_STATE/cut ]] || notes+=("cut off")
+  [[ ! -e $NODE_STATE/stopped ]] || notes+=("stopped")
+  echo "$NODE_NAME${notes:+: ${notes[*]}}"
+  status_of pause "${NODE_DAEMONS[@]}"
+}
+
+status_of() {
   local name pid
-  for name in "${DAEMONS[@]}"; do
+  for name in "$@"; do
     if pid=$(pid_of "$name"); then
       printf '%-24s pid %-7s rss %4d MiB  cpu %s\n' "$name" "$pid" \
         $(($(awk '/^VmRSS/{print $2}' "/proc/$pid/status") / 1024)) "$(ps -o time= -p "$pid")"
@@ -139,6 +187,4 @@ status() {
       printf '%-24s not running\n' "$name"
     fi
   done
-  [[ -f $KUBECONFIG ]] || return 0
-  kubectl get nodes --output wide && kubectl get pods --all-namespaces
 }

@@ -48,11 +48,17 @@ make_pki() {
   certificate admin kraftbridge-admin system:masters
   certificate controller-manager system:kube-controller-manager
   certificate scheduler system:kube-scheduler
-  certificate kubelet "system:node:$NODE_NAME" system:nodes "IP:$NODE_IP,DNS:$NODE_NAME"
   certificate proxy system:kube-proxy
   certificate networkpolicies kraftbridge-networkpolicies
-  for component in controller-manager scheduler kubelet proxy networkpolicies; do
+  for component in controller-manager scheduler proxy networkpolicies; do
     kubeconfig "$component" "$PKI/$component.kubeconfig"
   done
   kubeconfig admin "$KUBECONFIG"
+  make_kubelet_pki
+}
+
+# The Node authorizer tells the kubelets apart by the names in their certificates.
+make_kubelet_pki() {
+  certificate "$KUBELET" "system:node:$NODE_NAME" system:nodes "IP:$NODE_IP,DNS:$NODE_NAME"
+  kubeconfig "$KUBELET" "$PKI/$KUBELET.kubeconfig"
 }

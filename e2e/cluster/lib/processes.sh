@@ -1,16 +1,24 @@
-# The cluster's daemons: each has a pid file and a log named after it.
+# The cluster's daemons: each has a pid file and a log named after it, in the folder of its node.
 # shellcheck shell=bash
 # shellcheck disable=SC2034
 DAEMONS=(etcd containerd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy networkpolicies)
+NODE_DAEMONS=(containerd kubelet kube-proxy networkpolicies) # what every node has; the first one has all of them
 
-# pid_of NAME: prints its pid if it runs. A recycled pid is never trusted: the name has to fit,
-# and every daemon has our state directory in its command line.
+# pid_of NAME: prints its pid if it runs. A recycled pid is never trusted: the name has to fit, every daemon has our state
+# directory in its command line, and those of further nodes have their node's number in their environment.
 pid_of() {
   local pid
   pid=$(cat "$PIDS/$1.pid" 2>/dev/null) || return 1
   [[ $(cat "/proc/$pid/comm" 2>/dev/null) == "${1:0:15}" ]] || return 1
   grep -qF "$STATE" "/proc/$pid/cmdline" 2>/dev/null || return 1
+  [[ $(node_of_process "$pid") == "$NODE" ]] || return 1
   echo "$pid"
+}
+
+node_of_process() {
+  local node
+  node=$(sed -zn 's/^KRAFTBRIDGE_NODE=//p' "/proc/$1/environ" 2>/dev/null | tr -d '\0')
+  echo "${node:-1}"
 }
 
 running() { pid_of "$1" >/dev/null; }
@@ -28,7 +36,8 @@ start() {
     for descriptor in "/proc/$BASHPID/fd"/*; do
       ((${descriptor##*/} <= 2)) || eval "exec ${descriptor##*/}>&-"
     done
-    exec setsid nohup "$name" "$@"
+    ((NODE == 1)) || export KRAFTBRIDGE_NODE=$NODE
+    exec setsid nohup "${WITHIN[@]}" "$name" "$@"
   ) </dev/null >>"$LOGS/$name.log" 2>&1 &
 }
 
@@ -40,6 +49,7 @@ stop() {
     kill "$pid" 2>/dev/null || true
     while running "$name" && ((SECONDS < deadline)); do sleep 0.1; done
     ! running "$name" || kill -9 "$pid" 2>/dev/null || true
+    while running "$name" && ((SECONDS < deadline + 5)); do sleep 0.05; done
   fi
   rm -f "$PIDS/$name.pid" "$PIDS/$name.stopping"
 }
@@ -51,7 +61,7 @@ start_etcd() {
     --initial-cluster "kraftbridge=$ETCD_PEER_URL"
 }
 
-start_containerd() { start containerd --config "$STATE/containerd/config.toml"; }
+start_containerd() { start containerd --config "$NODE_STATE/containerd/config.toml"; }
 
 # --kubelet-preferred-address-types: by default it would look up the node's name, which no resolver knows.
 start_kube_apiserver() {
@@ -75,14 +85,17 @@ start_kube_scheduler() {
   start kube-scheduler --kubeconfig="$PKI/scheduler.kubeconfig" --bind-address=127.0.0.1 --leader-elect=false
 }
 
+# Zones are there to be told apart: a single node has none.
 start_kubelet() {
-  start kubelet --config="$STATE/kubelet.yaml" --kubeconfig="$PKI/kubelet.kubeconfig" --root-dir="$STATE/kubelet" \
-    --hostname-override="$NODE_NAME" --node-ip="$NODE_IP"
+  local labels=()
+  (($(node_count) == 1)) || labels=("--node-labels=topology.kubernetes.io/zone=zone-$NODE")
+  start kubelet --config="$NODE_STATE/kubelet.yaml" --kubeconfig="$PKI/$KUBELET.kubeconfig" --root-dir="$NODE_STATE/kubelet" \
+    --hostname-override="$NODE_NAME" --node-ip="$NODE_IP" "${labels[@]}"
 }
 
 start_kube_proxy() {
   running kube-proxy || delete_proxy_tables
-  start kube-proxy --config="$STATE/proxy.yaml"
+  start kube-proxy --config="$NODE_STATE/proxy.yaml"
 }
 
 # Enforces NetworkPolicies. Its table outlives it: a stopped or killed enforcer opens nothing.

@@ -1,4 +1,4 @@
-// networkpolicies enforces the NetworkPolicies of a single-node cluster by one nftables table.
+// networkpolicies enforces the NetworkPolicies of the embedded cluster by one nftables table on the node where it runs.
 //
 // It watches pods, namespaces and NetworkPolicies, computes the whole table, and replaces it in one transaction. What is not
 // allowed is dropped, as most network plugins do it: the caller sees a timeout, not a refusal.

@@ -19,8 +19,8 @@ import (
 
 const tableName = "kraftbridge-networkpolicies"
 
-// A packet between pods of the node passes "forward" (the bridge hands it to the IP hooks: bridge-nf-call-iptables), one from a pod to
-// the node itself passes "input". What the node sends is never filtered: the kubelet's probes must arrive.
+// A packet between pods of the node passes "forward" (the bridge hands it to the IP hooks: bridge-nf-call-iptables), one between pods of
+// two nodes does so on both, one from a pod to the node itself passes "input". What the node sends is never filtered: the kubelet's probes must arrive.
 // Service addresses are those of pods by then: destination NAT happens before.
 const head = `table ip ` + tableName + ` {
   chain forward {
