@@ -1598,7 +1598,8 @@ class Code(StrEnum):
     )
     KAFKA4_WITHOUT_JMX = (
         "Kafka4WithoutJmx", _WARNING, _GUARDS,
-        "Kafka 4 does not add {reporter} to {setting}, which {where} has, as Kafka 3.9 does: JMX shows no metrics",
+        ("Kafka 4 does not add {reporter} to {setting}, which {where} has: JMX shows no metrics. "
+         "Kafka 3.9 adds it unless auto.include.jmx.reporter is false"),
         "Before the upgrade to Kafka 4, name it there as well, if anything reads metrics through JMX",
     )
     KAFKA4_PLUGIN_UNKNOWN = (
