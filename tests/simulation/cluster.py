@@ -71,6 +71,7 @@ from kraftbridge.models.observation import (
     ControllerMetrics,
     ControllersWorkload,
     ControllerZnode,
+    KafkaSettings,
     LeaseState,
     MigrationZnode,
     NodeFeatures,
@@ -833,6 +834,7 @@ class Cluster:
             presented=look(Part.PRESENTED, lambda: self.certificates.presented(self)),
             server_time=look(Part.SERVER_TIME, lambda: self.moment(self.time.now)),
             topic_ids=look(Part.TOPIC_IDS, lambda: self._topic_ids(status)),
+            kafka4=look(Part.KAFKA4, self._settings_for_kafka4),
             paths=look(
                 Part.PATHS,
                 lambda: self.walls.seen(self.kafka.nodes, frozenset(i for i, p in self.kafka.brokers.items() if p.up)),
@@ -1168,6 +1170,11 @@ class Cluster:
             return self._served_of_layout(*kafka.metadata_of(node))
         up, in_sync = kafka.metadata_of(node)
         return _served(up, self.leg.in_sync(in_sync), kafka.zk_controller or -1)
+
+    def _settings_for_kafka4(self) -> KafkaSettings:
+        told = self.leg.survey(self.settings.survey(self.kafka.nodes)).brokers
+        assert isinstance(told, dict)
+        return KafkaSettings(told, {"t": {"segment.bytes": "1000"}})
 
     def _topic_ids(self, status: MigrationStatus) -> dict[int, TopicIds | Unobserved]:
         ids = self.leg.ids

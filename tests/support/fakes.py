@@ -54,6 +54,7 @@ from kraftbridge.models.observation import (
     ControllerZnode,
     Endpoint,
     FeatureAnswer,
+    KafkaSettings,
     MigrationZnode,
     NodeFeatures,
     QuorumState,
@@ -829,6 +830,9 @@ class FakeKafka:
 
     def log_dirs(self) -> dict[int, tuple[LogDir, ...] | Unobserved]:
         return dict.fromkeys(self.broker_modes(), ())
+
+    def settings_for_kafka4(self) -> KafkaSettings:
+        return KafkaSettings(self.broker_settings(), {})
 
     def topic_ids(self, processes: Mapping[int, str]) -> dict[int, TopicIds | Unobserved]:
         """Return what brokers tell that a controller leads which gives ids if its protocol knows them."""

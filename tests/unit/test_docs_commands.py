@@ -168,7 +168,7 @@ def field_exists(path: str) -> bool:
 
 
 def test_fields_of_a_migration_exist() -> None:
-    named = found(r"(?:^|(?<=[\s'\"{(.=]))((?:spec|status)(?:\.[a-z][A-Za-z]*)+)")
+    named = found(r"(?:^|(?<=[\s'\"{(.=]))((?:spec|status)(?:\.[a-z][A-Za-z0-9]*)+)")
     assert len(named) > 150
     assert [
         (page, path)

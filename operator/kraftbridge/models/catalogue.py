@@ -1581,6 +1581,42 @@ class Code(StrEnum):
         "spec.controllers.reformat lets controller {controller} format its volume, and it does not yet: {reason}",
         "Correct id and claimUID, or wait until the other voters are whole. The operator looks again by itself",
     )
+    KAFKA4_REFUSES_VALUE = (
+        "Kafka4RefusesValue", _WARNING, _GUARDS,
+        "Kafka {release} and newer refuse {setting}, which {where} has: {effect}",
+        "Before the upgrade to Kafka 4, remove it, or set {bound} (docs/kraft.md)",
+    )
+    KAFKA4_LACKS_CLASS = (
+        "Kafka4LacksClass", _WARNING, _GUARDS,
+        "Kafka 4 does not have the class {lacking} of {setting}, which {where} has: a node does not start with it",
+        "With the upgrade to Kafka 4, name {instead}",
+    )
+    KAFKA4_DROPS_SETTING = (
+        "Kafka4DropsSetting", _WARNING, _GUARDS,
+        "Kafka {release} and newer ignore {setting}, which {where} has: what it does today ends",
+        "Before the upgrade to Kafka 4: {instead}",
+    )
+    KAFKA4_WITHOUT_JMX = (
+        "Kafka4WithoutJmx", _WARNING, _GUARDS,
+        ("Kafka 4 does not add {reporter} to {setting}, which {where} has: JMX shows no metrics. "
+         "Kafka 3.9 adds it unless auto.include.jmx.reporter is false"),
+        "Before the upgrade to Kafka 4, name it there as well, if anything reads metrics through JMX",
+    )
+    KAFKA4_PLUGIN_UNKNOWN = (
+        "Kafka4PluginUnknown", _INFORMATION, _GUARDS,
+        "It is not known whether Kafka 4 loads the class of {setting}, which {where} has: it is not Kafka's own",
+        "Try the class with Kafka 4 and Java 17 on a test cluster",
+    )
+    KAFKA4_DEFAULTS_DIFFER = (
+        "Kafka4DefaultsDiffer", _INFORMATION, _GUARDS,
+        "Kafka 4 has other defaults, and they change what a broker does: {what}",
+        "Nothing to do where that suits you. Otherwise state them in the brokers' configuration before the upgrade",
+    )
+    KAFKA4_IGNORES_REST = (
+        "Kafka4IgnoresRest", _INFORMATION, _GUARDS,
+        "Kafka 4 does not know {setting}, which {where} has; Kafka 3.9 ignores it already in KRaft mode",
+        "Before the upgrade to Kafka 4: {instead}",
+    )
     TOPIC_IDS_NOT_PROVEN = (
         "TopicIdsNotProven", _BLOCKING, _GUARDS,
         ("It is not known yet that broker {broker} keeps the id of every topic beside its logs: {reason}. "

@@ -37,6 +37,9 @@ class ConditionType(StrEnum):
     CERTIFICATES_VALID = "CertificatesValid"
     """The certificates that controllers and brokers have loaded for the controllers' listener are valid for a while.
     Unknown if the listener has none."""
+    READY_FOR_KAFKA4 = "ReadyForKafka4"
+    """Kafka 4 refuses none of the settings of brokers, controllers and topics. ``status.kafka4`` lists what it ignores
+    and changes. Unknown before AwaitingFinalization. It stops nothing."""
 
 
 class Reason(StrEnum):
@@ -92,6 +95,8 @@ class Reason(StrEnum):
     """The resource, or an object that it is about, has another UID than the status records."""
     CERTIFICATE_ENDS = "CertificateEnds"
     """A process uses a certificate that has ended or ends soon."""
+    SETTINGS_REFUSED = "SettingsRefused"
+    """A node of Kafka 4 does not start with a setting, or ignores it."""
     DEGRADED = "Degraded"
     """The target was reached, and what must hold there does not."""
 

@@ -28,7 +28,7 @@ from kraftbridge.models.pod_problem import PodProblem, problem_of
 from kraftbridge.models.rehearsal import RehearsalResult
 from kraftbridge.models.report import VerdictSummary
 from kraftbridge.models.status import ChangedField, GuardedStatefulSet, KeptCopy, Operation, SeenSecret, ZooKeeperBehind
-from kraftbridge.models.survey import LogDir, Survey
+from kraftbridge.models.survey import BrokerSetting, LogDir, Survey
 from kraftbridge.models.survey import Unobserved as Unobserved  # noqa: PLC0414 - the rest of the package knows it from here
 from kraftbridge.models.volumes import Mount
 from kraftbridge.models.zookeeper_needs import ZooKeeperNeed
@@ -718,6 +718,17 @@ class RefusedEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """The settings that somebody has stated, of brokers and of topics."""
+
+    brokers: Mapping[int, tuple[BrokerSetting, ...] | Unobserved]
+    topics: Mapping[str, Mapping[str, str | None]]
+    """By topic and name, of those that were asked for; topics that state none are left out."""
+    hidden_topics: tuple[str, ...] = ()
+    """Topics whose configuration the operator may not read, at most 10."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """Everything observed for one step. Parts that the phase does not need are Unobserved("…", "not needed")."""
 
@@ -795,6 +806,8 @@ class Observation:
     topic_ids: Mapping[int, TopicIds | Unobserved] | Unobserved = NOT_NEEDED
     """What the brokers tell that have not listed every topic with its id since their start; asked once the rolling
     restart that lifts the protocol has begun, and until the last broker restarts in migration mode."""
+    kafka4: KafkaSettings | Unobserved = NOT_NEEDED
+    """Settings that Kafka 4 may refuse; read from AwaitingFinalization on, a few minutes old."""
     outcomes: tuple[ActionOutcome, ...] = ()
     refused: tuple[RefusedEndpoint, ...] = ()
     """Where the clients of the migration were kept from."""

@@ -179,6 +179,7 @@ class Part(StrEnum):
     PATHS = "paths"
     TOPIC_IDS = "topic_ids"
     SERVER_TIME = "server_time"
+    KAFKA4 = "kafka4"
 
 
 class RestGate(StrEnum):
@@ -311,7 +312,7 @@ PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
             led_by_kraft=True,
         ),
         Phase.AWAITING_FINALIZATION: PhaseRow(
-            needs=_MIGRATING,
+            needs=_MIGRATING | {Part.KAFKA4},
             brokers=BrokerMode.KRAFT,
             reaches=Target.KRAFT_BROKERS,
             rests_on=(RestGate.QUORUM, RestGate.CLUSTER, RestGate.REGISTRATIONS),
@@ -331,7 +332,7 @@ PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
             | _QUORUM
             | _RESTARTS
             | _BECOMING
-            | {Part.NODE_FEATURES, Part.FEATURE_ANSWER, Part.ADMISSION_POLICY},
+            | {Part.NODE_FEATURES, Part.FEATURE_ANSWER, Part.ADMISSION_POLICY, Part.KAFKA4},
             brokers=BrokerMode.KRAFT,
             reaches=Target.KRAFT,
             reversible=False,

@@ -85,6 +85,15 @@ class FindingStatus(StatusModel):
         return self.severity is Severity.BLOCKING and not self.accepted
 
 
+class Kafka4Status(StatusModel):
+    """What Kafka 4 makes of the present settings of brokers, controllers and topics."""
+
+    findings: tuple[FindingStatus, ...] = ()
+    """What it refuses, ignores and changes, what keeps a node from its start first, at most 50."""
+    total: int = 0
+    """Number of findings."""
+
+
 class OperationKind(StrEnum):
     """Kind of an operation on one node."""
 
@@ -1562,6 +1571,8 @@ class MigrationStatus(StatusModel):
     ``findingsReport`` names the ConfigMap with all of them."""
     findings_report: FindingsReport | None = None
     """ConfigMap with all findings. Unset while ``findings`` holds all of them."""
+    kafka4: Kafka4Status | None = None
+    """Readiness for Kafka 4, from AwaitingFinalization on. Unset before."""
     changed_fields: tuple[ChangedField, ...] = ()
     """Fields of other owners' objects that the migration changed."""
     originals: tuple[OriginalStatus, ...] = ()

@@ -26,6 +26,7 @@ from kraftbridge.phases import (
     guards,
     healing,
     history,
+    kafka4,
     lost_quorum,
     metadata_version,
     originals,
@@ -136,6 +137,7 @@ def _take_step(draft: Draft) -> Outcome:
     originals.track(draft)
     templates.track(draft)
     topic_ids.track(draft)
+    kafka4.track(draft)
     return _run_phase(draft)
 
 

@@ -68,6 +68,13 @@ def _paths(status: MigrationStatus, _now: datetime) -> bool:
     return status.phase is not Phase.PROVISIONING_QUORUM or holds(status.conditions, ConditionType.QUORUM_READY)
 
 
+def tells_kafka4(status: MigrationStatus) -> bool:
+    """Return whether the present settings are judged for Kafka 4: until the owners have the brokers in their hands."""
+    if Part.KAFKA4 not in status.phase.row.needs or status.operation is not None:
+        return False
+    return status.hand_over is None or status.hand_over.ended_at is None
+
+
 _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.CONTROLLERS: lambda status, _: status.controllers is not None,
     Part.CONTROLLER_FEATURES: lambda status, _: status.controllers is not None,
@@ -92,6 +99,7 @@ _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.TOPIC_IDS: lambda status, _: topic_ids.are_followed(status) and not _restarts_broker(status),
     Part.START_LOG: lambda status, _: status.watched_start is not None or _restarts_broker(status),
     Part.BROKER_NOW: comparison_is_due,
+    Part.KAFKA4: lambda status, _: tells_kafka4(status),
     Part.FEATURE_ANSWER: lambda status, _: status.metadata_version is not None and status.metadata_version.validates,
 }
 """Whether the source of a part exists. A part that is not here can always be asked for."""

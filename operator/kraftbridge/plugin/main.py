@@ -109,9 +109,10 @@ def status(
 def findings(
     name: Name = None, *, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
 ) -> None:
-    """List the preflight findings; the exit code is 1 while one of them blocks."""
+    """List the findings of preflight and those about Kafka 4; the exit code is 1 while one of them blocks."""
     migration = _session(namespace, context, kubeconfig).migration(name)
-    listed = migration.status.findings
+    status = migration.status
+    listed = (*status.findings, *(status.kafka4.findings if status.kafka4 is not None else ()))
     Terminal().print(findings_table(listed) if listed else "no findings")
     blocking = [finding for finding in listed if finding.blocks]
     acceptable = [finding for finding in blocking if finding.code in ACCEPTABLE]

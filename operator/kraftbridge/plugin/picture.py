@@ -17,6 +17,7 @@ from kraftbridge.outside.shell import command
 from kraftbridge.plugin.plan import channel_line
 from kraftbridge.plugin.session import ReadMigration
 
+_READY = {"True": ("ready", "green"), "False": ("not ready", "yellow"), "Unknown": ("not known", "yellow")}
 _POSSIBLE = {"True": ("possible", "green"), "False": ("not possible", "red"), "Unknown": ("not known", "yellow")}
 
 
@@ -66,11 +67,22 @@ def status_picture(migration: ReadMigration, now: datetime) -> RenderableType:
         facts.add_row("rehearsal", f"{rehearsal.verdict}: {rehearsal.reason}")
     blocking = [finding for finding in status.findings if finding.blocks]
     if blocking:
-        names = {"name": migration.name, "namespace": migration.namespace}
-        line = command("kubectl kraftbridge findings {name} -n {namespace}", **names)
-        facts.add_row("findings", Text(f"{len(blocking)} blocking: {line}", style="red"))
+        facts.add_row("findings", Text(f"{len(blocking)} blocking: {line_of_findings(migration)}", style="red"))
+    ready = condition(status.conditions, ConditionType.READY_FOR_KAFKA4)
+    if status.kafka4 is not None and ready is not None:
+        word, style = _READY[ready.status]
+        text = Text(word, style=style)
+        if status.kafka4.total:
+            text.append(f"  {status.kafka4.total} finding(s): {line_of_findings(migration)}", "default")
+        facts.add_row("Kafka 4", text)
     title = Text.assemble((f"{migration.namespace}/{migration.name}", "bold"), f"   {_time_in_phase(migration, now)}")
     return Group(title, phase_line(status.phase), facts)
+
+
+def line_of_findings(migration: ReadMigration) -> str:
+    """Return the command that lists the findings."""
+    names = {"name": migration.name, "namespace": migration.namespace}
+    return command("kubectl kraftbridge findings {name} -n {namespace}", **names)
 
 
 def phase_line(phase: Phase) -> Text:

@@ -44,9 +44,11 @@ from kraftbridge.kafka.wire import (
 )
 from kraftbridge.models.assignments import Assignments
 from kraftbridge.models.broker_record import TopicPartition
+from kraftbridge.models.kafka4_changes import GONE_FROM_TOPICS, TOPIC_BOUNDS
 from kraftbridge.models.observation import (
     ClusterState,
     ControllerProbe,
+    KafkaSettings,
     NodeFeatures,
     TopicIds,
     TopicRedundancy,
@@ -94,6 +96,11 @@ _SOURCES: Final = {
     5: SettingSource.DEFAULT,
 }
 """``DescribeConfigsResponse.ConfigSource``; 5 is Kafka's default."""
+_OF_TOPIC: Final = 1
+"""``ConfigSource.DYNAMIC_TOPIC_CONFIG``."""
+_TOPICS_AT_A_TIME: Final = 1000
+"""Topics whose configuration is asked for in one request."""
+_HIDDEN_NAMED: Final = 10
 _OPERATIONS: Final = {
     3: "READ", 4: "WRITE", 5: "CREATE", 6: "DELETE", 7: "ALTER", 8: "DESCRIBE", 9: "CLUSTER_ACTION",
     10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS", 12: "IDEMPOTENT_WRITE",
@@ -526,6 +533,23 @@ class BrokerClient:
         """
         return self._ask_anew("configuration of ", self._brokers(), lambda broker: partial(_settings_of, broker=broker))
 
+    def settings_for_kafka4(self) -> KafkaSettings:
+        """Return what each running broker has, and what topics state of the settings that Kafka 4 refuses or ignores.
+
+        Raises
+        ------
+        ObservationError
+            No broker answered in time.
+        """
+        topics = sorted(self._ask(partial(self._all_topics, fold=_described, operations=True)).items())
+        readable = [name for name, may_be_read in topics if may_be_read]
+        hidden = [name for name, may_be_read in topics if not may_be_read]
+        found: dict[str, dict[str, str | None]] = {}
+        for start in range(0, len(readable), _TOPICS_AT_A_TIME):
+            part = readable[start : start + _TOPICS_AT_A_TIME]
+            found |= self._ask(partial(_stated_by_topics, topics=part))
+        return KafkaSettings(self.broker_settings(), found, tuple(hidden[:_HIDDEN_NAMED]))
+
     def topic_ids(self, processes: Mapping[int, str]) -> dict[int, TopicIds | Unobserved]:
         """Ask brokers whether every topic that they list has an id, what they run, and what else is in their logs.
 
@@ -927,10 +951,22 @@ def _min_isr(connection: Connection, topics: list[str]) -> dict[str, int]:
     return min_isr
 
 
+def _stated_by_topics(connection: Connection, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:
+    """Return what topics state of the settings that Kafka 4 refuses or ignores; one that has gone is omitted."""
+    wanted = sorted({*GONE_FROM_TOPICS, *TOPIC_BOUNDS})
+    stated = topic_configs(connection, dict.fromkeys(topics, wanted), REQUEST_SECONDS, stated=True)
+    return {topic: configs for topic, configs in stated.items() if configs}
+
+
 def topic_configs(
-    connection: Connection, names: Mapping[str, Iterable[str]], timeout_seconds: float
+    connection: Connection, names: Mapping[str, Iterable[str]], timeout_seconds: float, *, stated: bool = False
 ) -> dict[str, dict[str, str | None]]:
     """Return the named settings of each topic, by topic and name; unknown topics are omitted.
+
+    Parameters
+    ----------
+    stated
+        Whether only those are returned that the topic states itself.
 
     Raises
     ------
@@ -955,7 +991,9 @@ def topic_configs(
             continue
         if result.error_code:
             raise WireError(f"configuration of topic {result.resource_name}: {error_name(result.error_code)}")
-        values[result.resource_name] = {config.name: config.value for config in result.configs}
+        values[result.resource_name] = {
+            config.name: config.value for config in result.configs if not stated or config.config_source == _OF_TOPIC
+        }
     return values
 
 

@@ -27,6 +27,7 @@ from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.observation import (
     ClusterState,
     FeatureAnswer,
+    KafkaSettings,
     NodeFeatures,
     QuorumState,
     TopicIds,
@@ -209,6 +210,9 @@ class BrokerPort(Protocol):
 
     def broker_settings(self) -> Mapping[int, tuple[BrokerSetting, ...] | Unobserved]:
         """Return the settings of each running broker."""
+
+    def settings_for_kafka4(self) -> KafkaSettings:
+        """Return the settings of each running broker, and those of topics that Kafka 4 refuses or ignores."""
 
     def topic_ids(self, processes: Mapping[int, str]) -> Mapping[int, TopicIds | Unobserved]:
         """Return what these brokers, by their processes, tell of the ids of their topics."""

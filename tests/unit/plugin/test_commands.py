@@ -114,6 +114,23 @@ def test_findings_say_what_to_do_and_fail_while_one_blocks(run: Run, migrate: An
     assert "ControllerListenerPlaintext" in answer.output
 
 
+def test_what_kafka_4_refuses_is_shown_and_blocks_nothing(run: Run, migrate: Any) -> None:
+    told = {**FINDING, "code": "Kafka4RefusesValue", "severity": "Warning", "object": "topic small"}
+    ready = {
+        "type": "ReadyForKafka4",
+        "status": "False",
+        "reason": "SettingsRefused",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    migrate({"phase": "AwaitingFinalization", "kafka4": {"findings": [told], "total": 1}, "conditions": [ready]})
+    answer = run("findings")
+    assert "Kafka4RefusesValue" in answer.output
+    assert answer.exit_code == 0
+    shown = run("status").output
+    assert "not ready" in shown
+    assert "1 finding(s): kubectl kraftbridge findings demo -n kafka" in " ".join(shown.split())
+
+
 def test_findings_that_block_come_first_with_the_command_that_accepts_them(run: Run, migrate: Any) -> None:
     others = [
         {**FINDING, "code": code, "severity": severity} for code, severity in (("A", "Information"), ("B", "Warning"))

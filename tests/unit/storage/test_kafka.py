@@ -306,6 +306,29 @@ def test_what_the_principal_may_see_and_do(make_node: MakeNode) -> None:
         client.visibility()
 
 
+@pytest.mark.parametrize(
+    ("source", "stated"), [(1, {"t": {"segment.bytes": "1000"}}), (4, {}), (5, {})], ids=["topic", "broker", "default"]
+)
+def test_what_topics_state_themselves_is_read_for_kafka_4(
+    make_node: MakeNode, source: int, stated: dict[str, dict[str, str]]
+) -> None:
+    result = DescribeConfigsResponse.DescribeConfigsResult
+    segment = result.DescribeConfigsResourceResult(
+        name="segment.bytes", value="1000", config_source=source, is_sensitive=False, config_type=3,
+        read_only=False, synonyms=[], documentation=None,
+    )  # fmt: skip
+    answer = result(error_code=0, error_message=None, resource_type=2, resource_name="t", configs=[segment])
+    node = make_node({CONFIGS: (DescribeConfigsResponse, {"throttle_time_ms": 0, "results": [answer]})})
+    topics = metadata({"t": [], "hidden": []}, {0: node.port})
+    topics[1]["topics"][0].authorized_operations = {8, 10}
+    topics[1]["topics"][1].authorized_operations = {8}
+    node.answers[METADATA] = topics
+    found = client_of(node).settings_for_kafka4()
+    assert found.topics == stated
+    assert found.hidden_topics == ("hidden",)
+    assert found.brokers.keys() == {0}
+
+
 def test_each_broker_says_itself_what_it_runs_with(make_node: MakeNode) -> None:
     result = DescribeConfigsResponse.DescribeConfigsResult
     entry = result.DescribeConfigsResourceResult

@@ -33,6 +33,7 @@ from kraftbridge.models.observation import (
     ControllerProbe,
     ControllersWorkload,
     FeatureAnswer,
+    KafkaSettings,
     NodeFeatures,
     Observation,
     Paths,
@@ -103,6 +104,8 @@ METRICS_TIMEOUT_SECONDS = 2.0
 BELONGINGS_EVERY_SECONDS = 5.0
 PRESENTED_EVERY_SECONDS = 5.0
 PATHS_EVERY_SECONDS = 10.0
+KAFKA4_EVERY_SECONDS = 300.0
+"""Every topic's configuration is asked for."""
 
 
 _NO_TIME = Unobserved("clock of the API server", "no answer of it has told the time yet")
@@ -152,6 +155,7 @@ class Memory:
     """What each process of a controller presents."""
     paths: Answer[Paths] | None = None
     """For phase, processes of the controllers, and addresses: what the controllers' pods reach."""
+    kafka4: Answer[KafkaSettings] | None = None
     belongings: Answer[tuple[tuple[str, ...], dict[int, str]]] | None = None
     """For name and mode of the controllers: their missing objects, and their claims."""
 
@@ -268,6 +272,7 @@ class Observer:
             observed_sets,
             recorded,
         )
+        for_kafka4 = look(Part.KAFKA4, "settings", _settings_for_kafka4, clients, memory)
         topics = self._result(redundancy)
         # Last, since it takes the topics' redundancy from memory, and nothing else waits for that.
         assignments = look(Part.ASSIGNMENTS, "partitions", self._assignments, migration, clients, memory, now)
@@ -311,6 +316,7 @@ class Observer:
             topic_ids=self._result(ids),
             server_time=self._kubernetes.server_time() or _NO_TIME if Part.SERVER_TIME in parts else NOT_NEEDED,
             paths=self._result(ways),
+            kafka4=self._result(for_kafka4),
             outcomes=memory.outcomes,
             refused=clients.refused,
         )
@@ -765,3 +771,11 @@ def _topic_ids(
 
 def _views(clients: ClusterClients) -> Mapping[int, int | Unobserved]:
     return clients.brokers.controller_by_broker()
+
+
+def _settings_for_kafka4(clients: ClusterClients, memory: Memory) -> KafkaSettings:
+    answer = memory.kafka4
+    if answer is None or not answer.holds(KAFKA4_EVERY_SECONDS):
+        read_at = time.monotonic()
+        memory.kafka4 = answer = Answer(clients.brokers.settings_for_kafka4(), read_at=read_at)
+    return answer.value
