@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -455,7 +455,8 @@ def main() -> int:
 
     is_good = True
     with ThreadPoolExecutor(options.jobs) as pool:
-        for ended in pool.map(made, wanted):
+        for future in as_completed([pool.submit(made, trial) for trial in wanted]):
+            ended = future.result()
             with options.results.open("a") as file:
                 file.write(ended.written() + "\n")
             is_good &= ended.journey.good
