@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -328,8 +328,15 @@ class Passage:
                 time.sleep(self.random.uniform(0, 4))
                 self._kill(self.traveller.controller())
             case Trouble.BACK:
-                wait_for("in sync before the way back", self.processes.in_sync)
-                self.traveller.roll(f"{self.trial.release} again", ZOOKEEPER, self.trial.release)
+                self._go_back_and_again()
+
+    def _go_back_and_again(self) -> None:
+        """Take every broker back to the old release, and those that had left it to the bridge release again."""
+        bridge = kafka_libraries(BRIDGE)
+        upgraded = tuple(b for b in BROKERS if self.processes.libraries_of[f"broker-{b}"] == bridge)
+        pin = ".".join(map(str, protocol_of(self.trial.release)))
+        self.traveller.roll(f"{self.trial.release} again", ZOOKEEPER, self.trial.release)
+        self.traveller.roll(f"{BRIDGE} again", ZOOKEEPER, protocol=pin, brokers=upgraded)
 
     def _kill(self, broker: int) -> None:
         """Kill a broker, and start it again as it was once ZooKeeper has forgotten its session."""
@@ -455,7 +462,8 @@ def main() -> int:
 
     is_good = True
     with ThreadPoolExecutor(options.jobs) as pool:
-        for ended in pool.map(made, wanted):
+        for future in as_completed([pool.submit(made, trial) for trial in wanted]):
+            ended = future.result()
             with options.results.open("a") as file:
                 file.write(ended.written() + "\n")
             is_good &= ended.journey.good

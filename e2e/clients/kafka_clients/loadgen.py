@@ -153,7 +153,8 @@ class Reader(threading.Thread):
     """The consumer group's only member."""
 
     def __init__(self, ledger: Ledger, run: str) -> None:
-        super().__init__(name="consumer")
+        # A load that dies says why, and ends.
+        super().__init__(name="consumer", daemon=True)
         self.ledger, self.run_id = ledger, run
         self.ended = threading.Event()
         # Kept here because the consumer's own methods wait for a poll in another thread, which may be for ever.

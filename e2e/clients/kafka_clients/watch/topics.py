@@ -40,21 +40,21 @@ class TopicsWatcher(Watcher):
         for number in range(MOST):
             stays, goes = (f"{PREFIX}-{self.run_id}-{number}-{fate}" for fate in ("stays", "goes"))
             for name in (stays, goes):
-                self._create(name)
+                self._make(name)
             over = self.ended.wait(EVERY_S) or self.moments.told(Moment.DUAL_WRITE)
-            self._delete(goes)
+            self._remove(goes)
             if over:
                 return
 
     def balance(self) -> Balance:
         return self.ledger.judge(self.admin.list_topics(timeout=20).topics)
 
-    def _create(self, name: str) -> None:
+    def _make(self, name: str) -> None:
         topic = NewTopic(name, 1, self.replicas)
         if self._ask(name, lambda: self.admin.create_topics([topic], **_TIMEOUTS), KafkaError.TOPIC_ALREADY_EXISTS):
             self.ledger.created.add(name)
 
-    def _delete(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         gone = KafkaError.UNKNOWN_TOPIC_OR_PART
         if self._ask(name, lambda: self.admin.delete_topics([name], **_TIMEOUTS), gone):
             self.ledger.deleted.add(name)
