@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.support.observations import BROKER_IDS, NOW, Situation, cluster, open_gate, rolling
+from tests.support.observations import BROKER_IDS, NOW, Situation, armed_run, cluster, open_gate, rolling
 
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.decision import Decision, RestartPod
@@ -137,6 +137,7 @@ def test_one_broker_alone_need_not_agree_with_anybody() -> None:
         for i, m in fine.observation.metrics.items()
     }
     situation = fine.with_status(
+        verifications=(*fine.status.verifications, armed_run()),
         broker_ids={"kafka-0": 0},
         nodes=(NodeStatus(id=0, role="broker", pod="kafka-0", stateful_set="kafka", mode="Migration", ready=True),),
     ).observing(stateful_sets=(alone,), cluster=one, cluster_by_broker={0: one}, metrics=metrics)
