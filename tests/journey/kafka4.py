@@ -219,8 +219,6 @@ def read(directory: Path = RESULTS) -> dict[tuple[str, Leg], dict[str, Any]]:
 
 def section(known: Mapping[tuple[str, Leg], Mapping[str, Any]]) -> str:
     """Return the journeys as a part of the page."""
-    if not known:
-        return ""
     journeys = {key: journey_of(result["journey"]) for key, result in known.items()}
     parts = [
         "\n## On to Kafka 4\n",
