@@ -13,7 +13,7 @@ from e2e.harness.kube import CLUSTER, REPOSITORY, CommandFailedError, Kube, NotO
 CHART = REPOSITORY / "helm/kraftbridge"
 IMAGES = REPOSITORY / "e2e/images/build"
 RELEASE = "kraftbridge"
-OPERATOR_SELECTOR = "app.kubernetes.io/name=kraftbridge"
+OPERATOR_SELECTOR = "app.kubernetes.io/name=kraftbridge,app.kubernetes.io/component=operator"
 OPERATOR_IMAGE = "localhost/kraftbridge-operator:dev"
 UPGRADE_TAGS = ("upgraded", "upgraded-again")
 SPARK_CRD = "sparkapplications.sparkoperator.k8s.io"
