@@ -39,7 +39,8 @@ class ConditionType(StrEnum):
     Unknown if the listener has none."""
     READY_FOR_KAFKA4 = "ReadyForKafka4"
     """Kafka 4 refuses none of the settings of brokers, controllers and topics. ``status.kafka4`` lists what it ignores
-    and changes. Unknown before AwaitingFinalization. It stops nothing."""
+    and changes. Unknown before AwaitingFinalization, while a broker does not tell, and with a class that is not
+    Kafka's own. It stops nothing."""
 
 
 class Reason(StrEnum):

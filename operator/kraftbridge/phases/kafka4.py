@@ -241,27 +241,33 @@ def track(draft: Draft) -> None:
         return
     found = findings(draft, seen)
     draft.update(kafka4=Kafka4Status(findings=found[:MAXIMUM_FINDINGS], total=len(found)))
-    draft.set_condition(ConditionType.READY_FOR_KAFKA4, *_condition(seen, found))
+    draft.set_condition(ConditionType.READY_FOR_KAFKA4, *_condition(draft, seen, found))
 
 
-def _condition(seen: KafkaSettings, found: tuple[FindingStatus, ...]) -> tuple[Status, Reason, str]:
+def _condition(step: StepContext, seen: KafkaSettings, found: tuple[FindingStatus, ...]) -> tuple[Status, Reason, str]:
     """Return status, reason and message of the condition."""
     words = ". ".join(each.sentence for each in found[:_SHOWN])
     if len(found) > _SHOWN:
         words += f". {len(found) - _SHOWN} more in status.kafka4"
     if any(each.code in _STOPS for each in found):
         return "False", Reason.SETTINGS_REFUSED, words
-    if unknown := _unknown(seen):
+    if unknown := _unknown(step, seen, found):
         return "Unknown", Reason.UNKNOWN, f"{unknown}. {words}" if words else unknown
     known = f"Kafka 4.0 to {changes.NEWEST} refuse none of the settings that brokers, controllers and topics have"
     return "True", Reason.PASSED, f"{known}. {words}" if words else known
 
 
-def _unknown(seen: KafkaSettings) -> str:
-    """Return whose settings are not known, ``""`` if all are."""
-    silent = [str(answer) for answer in seen.brokers.values() if isinstance(answer, Unobserved)]
-    if silent:
-        return silent[0]
+def _unknown(step: StepContext, seen: KafkaSettings, found: tuple[FindingStatus, ...]) -> str:
+    """Return what is not known of the settings, ``""`` if nothing."""
     if not seen.brokers:
         return "No broker told its settings"
-    return f"The operator may not read the configuration of {first(seen.hidden_topics)}" if seen.hidden_topics else ""
+    for broker in sorted({*step.status.broker_ids.values(), *seen.brokers}):
+        absent = Unobserved(f"configuration of broker {broker}", "it is not among the brokers that run")
+        answer = seen.brokers.get(broker, absent)
+        if isinstance(answer, Unobserved):
+            return str(answer)
+    if seen.hidden_topics:
+        return f"The operator may not read the configuration of {first(seen.hidden_topics)}"
+    if any(each.code == Code.KAFKA4_PLUGIN_UNKNOWN for each in found):
+        return "It is not known whether Kafka 4 loads every class that the settings name"
+    return ""

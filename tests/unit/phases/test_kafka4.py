@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.observations import Situation, open_gate, setting
+from tests.support.observations import BROKER_IDS, Situation, open_gate, setting
 
 from kraftbridge.models import kafka4_changes as changes
 from kraftbridge.models.catalogue import Code
@@ -24,7 +24,8 @@ JMX = changes.JMX_REPORTER
 
 
 def settings(*stated: BrokerSetting, topics: dict[str, dict[str, str | None]] | None = None) -> KafkaSettings:
-    return KafkaSettings({0: (*DEFAULTS_STATED, *stated), 1: DEFAULTS_STATED}, topics or {})
+    others = dict.fromkeys(BROKER_IDS[1:], DEFAULTS_STATED)
+    return KafkaSettings({0: (*DEFAULTS_STATED, *stated), **others}, topics or {})
 
 
 def seeing(seen: KafkaSettings | Unobserved, phase: Phase = Phase.AWAITING_FINALIZATION) -> Situation:
@@ -133,7 +134,8 @@ def test_what_changes_or_ends_with_kafka_4_is_told(seen: KafkaSettings, code: Co
     assert found.code == code
     assert word in found.sentence
     ready = readiness(seeing(seen).decide().status)
-    assert ready.status == ("False" if code is Code.KAFKA4_LACKS_CLASS else "True")
+    expected = {Code.KAFKA4_LACKS_CLASS: "False", Code.KAFKA4_PLUGIN_UNKNOWN: "Unknown"}
+    assert ready.status == expected.get(code, "True")
 
 
 def test_other_defaults_are_told_unless_every_broker_states_them() -> None:
@@ -192,6 +194,21 @@ def test_what_is_not_known_is_not_ready(seen: KafkaSettings | Unobserved, why: s
     found = readiness(seeing(seen).decide().status)
     assert found.status == "Unknown"
     assert why in found.message
+
+
+@pytest.mark.parametrize("absent", BROKER_IDS)
+def test_a_broker_that_does_not_run_is_not_ready(absent: int) -> None:
+    seen = settings()
+    running = {broker: told for broker, told in seen.brokers.items() if broker != absent}
+    found = readiness(seeing(replace(seen, brokers=running)).decide().status)
+    assert found.status == "Unknown"
+    assert f"broker {absent}" in found.message
+
+
+def test_a_class_of_which_nobody_knows_whether_kafka_4_loads_it_is_not_ready() -> None:
+    found = readiness(seeing(settings(setting("authorizer.class.name", "com.example.Gate"))).decide().status)
+    assert found.status == "Unknown"
+    assert "com.example.Gate" in found.message
 
 
 def test_a_refused_setting_stops_nothing() -> None:
