@@ -13,16 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from tests.journey.page import why_not
+from tests.journey import page
 from tests.journey.travel import (
     BRIDGE,
     CONTROLLERS,
@@ -32,16 +32,14 @@ from tests.journey.travel import (
     TravellingProcesses,
     Way,
     attempted,
-    cluster,
     journey_of,
-    journey_of_traveller,
-    kept,
     present_commit,
     through_migration,
+    undertaken,
 )
-from tests.support.kafka_processes import CHROOT, FINAL, KRAFT, POM, kafka_libraries, wait_for
+from tests.support.kafka_processes import FINAL, KAFKA_VERSION, KRAFT, POM, kafka_libraries, wait_for
 from tests.support.programs import maven_jars
-from tests.support.running_load import running_load
+from tests.support.running_load import RunningLoad
 from typing_extensions import override
 
 from kraftbridge.storage.kafka_controllers import ControllerClient
@@ -103,6 +101,10 @@ class SnapshottingProcesses(TravellingProcesses):
         folder = self.directory / f"controller-{controller}" / "__cluster_metadata-0"
         return {path.name for path in folder.glob("*.checkpoint")}
 
+    def newer_snapshots(self, controller: int, known: set[str]) -> set[str]:
+        """Return those that are not known."""
+        return self.snapshots(controller) - known
+
 
 def _with_snapshots(properties: str) -> str:
     with Path(properties).open("a") as file:
@@ -133,17 +135,16 @@ class Continued(Traveller):
         """Wait until every controller has written another snapshot: the release that comes next must read it."""
         before = {controller: processes.snapshots(controller) for controller in CONTROLLERS}
         for controller in CONTROLLERS:
-            newer = f"a newer snapshot of controller {controller}"
-            wait_for(newer, lambda controller=controller: processes.snapshots(controller) - before[controller])
+            newer = partial(processes.newer_snapshots, controller, before[controller])
+            wait_for(f"a newer snapshot of controller {controller}", newer)
 
     def features(self, release: str) -> list[Feature]:
         """Return the features that every node supports."""
         lines = self._feature_tool(release, "describe")
         return [Feature(name, newest, level) for name, _, newest, level in _FEATURE.findall(lines)]
 
-    def raise_features(self, release: str) -> list[str]:
-        """Raise each feature but `_APART` to the newest level that all nodes support; return what was raised."""
-        raised = []
+    def raise_features(self, release: str) -> None:
+        """Raise each feature but `_APART` to the newest level that all nodes support."""
         for feature in sorted(self.features(release), key=lambda feature: feature.name != _METADATA_VERSION):
             if feature.level == feature.newest or feature.name == _APART:
                 continue
@@ -151,23 +152,16 @@ class Continued(Traveller):
             if feature.name != _METADATA_VERSION:
                 wanted = ("--feature", f"{feature.name}={feature.newest}")
             self._feature_tool(release, "upgrade", *wanted)
-            raised.append(f"{feature.name} {feature.level} → {feature.newest}")
+            self.raised.append(f"{feature.name} {feature.level} → {feature.newest}")
             wait_for(f"in sync with {feature.name} {feature.newest}", self.processes.in_sync)
-        return raised
 
     def _feature_tool(self, release: str, *arguments: str) -> str:
         pom = POM.read_text().replace(
-            "kafka_2.13</artifactId><version>3.9.2<", f"kafka-tools</artifactId><version>{release}<"
+            f"kafka_2.13</artifactId><version>{KAFKA_VERSION}<", f"kafka-tools</artifactId><version>{release}<"
         )
-        libraries = maven_jars("kafka-tools", release, pom)
-        command = ["java", "-cp", f"{libraries}/*", "org.apache.kafka.tools.FeatureCommand"]
-        reached = ["--bootstrap-server", self.processes.bootstrap_servers]
-        done = subprocess.run(
-            [*command, *reached, *arguments], check=False, capture_output=True, text=True, timeout=120
-        )
-        if done.returncode:
-            raise RuntimeError(f"{arguments} of {release}: {done.stdout}{done.stderr}")
-        return done.stdout
+        reached = ("--bootstrap-server", self.processes.bootstrap_servers)
+        command = "org.apache.kafka.tools.FeatureCommand"
+        return self.processes.tool(maven_jars("kafka-tools", release, pom), command, *reached, *arguments)
 
 
 def _is_whole(client: ControllerClient) -> bool:
@@ -176,34 +170,29 @@ def _is_whole(client: ControllerClient) -> bool:
     return lag is not None and lag < 100
 
 
-def travel(release: str, leg: Leg, commit: str, evidence: Path | None = None) -> tuple[Journey, list[str]]:
-    """Take a cluster of the bridge release to KRaft and on; return what the clients went through, and the raised features."""
-    began = time.monotonic()
-    raised: list[str] = []
-    with cluster(BRIDGE, SnapshottingProcesses) as processes, kept(processes, evidence) as ended:
-        zookeeper = ZooKeeperStore(processes.zookeeper_hosts, CHROOT)
-        with running_load(processes) as load:
-            traveller = Continued(processes, zookeeper, load)
-            traveller.to_bridge(BRIDGE, lifts=True)
-            through_migration(traveller, Way.KRAFT)
-            zookeeper.close()
-            processes.stop("zookeeper")
-            traveller.roll_controllers(f"controllers of {release}", release)
-            traveller.roll(f"brokers of {release}", KRAFT, release)
-            match leg:
-                case Leg.THERE:
-                    raised = traveller.raise_features(release)
-                    traveller.roll_controllers("controllers again", release)
-                    traveller.roll("brokers again", KRAFT, release)
-                case Leg.BACK:
-                    traveller.wait_for_snapshots(processes)
-                    traveller.roll(f"brokers of {BRIDGE}", KRAFT, BRIDGE)
-                    traveller.roll_controllers(f"controllers of {BRIDGE}", BRIDGE)
-            time.sleep(_SETTLE_SECONDS)
-            impact = load.stop()
-        journey = journey_of_traveller(Journey(BRIDGE, Way.KRAFT, commit), traveller, impact, time.monotonic() - began)
-        ended.append(journey)
-        return journey, raised
+def travel(release: str, leg: Leg, commit: str, evidence: Path | None = None) -> Journey:
+    """Take a cluster of the bridge release to KRaft and on; return what the clients went through."""
+
+    def go(processes: SnapshottingProcesses, zookeeper: ZooKeeperStore, load: RunningLoad) -> Traveller:
+        traveller = Continued(processes, zookeeper, load)
+        traveller.to_bridge(BRIDGE, lifts=True)
+        through_migration(traveller, Way.KRAFT)
+        processes.stop("zookeeper")
+        traveller.roll_controllers(f"controllers of {release}", release)
+        traveller.roll(f"brokers of {release}", KRAFT, release)
+        match leg:
+            case Leg.THERE:
+                traveller.raise_features(release)
+                traveller.roll_controllers("controllers again", release)
+                traveller.roll("brokers again", KRAFT, release)
+            case Leg.BACK:
+                traveller.wait_for_snapshots(processes)
+                traveller.roll(f"brokers of {BRIDGE}", KRAFT, BRIDGE)
+                traveller.roll_controllers(f"controllers of {BRIDGE}", BRIDGE)
+        time.sleep(_SETTLE_SECONDS)
+        return traveller
+
+    return undertaken(Journey(BRIDGE, Way.KRAFT, commit), SnapshottingProcesses, go, evidence)
 
 
 def file_of(release: str, leg: Leg) -> str:
@@ -211,15 +200,14 @@ def file_of(release: str, leg: Leg) -> str:
     return f"{release}-{leg.name.lower()}.json"
 
 
-def read(directory: Path = RESULTS) -> dict[tuple[str, Leg], dict[str, Any]]:
+def read(directory: Path = RESULTS) -> dict[tuple[str, Leg], Journey]:
     """Return the kept journeys."""
     results = [json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))]
-    return {(result["release"], Leg(result["leg"])): result for result in results}
+    return {(result["release"], Leg(result["leg"])): journey_of(result["journey"]) for result in results}
 
 
-def section(known: Mapping[tuple[str, Leg], Mapping[str, Any]]) -> str:
+def section(known: Mapping[tuple[str, Leg], Journey]) -> str:
     """Return the journeys as a part of the page."""
-    journeys = {key: journey_of(result["journey"]) for key, result in known.items()}
     parts = [
         "\n## On to Kafka 4\n",
         "`make journey-kafka4` takes clusters that were migrated by these journeys on to Kafka 4, or there and back, with the same clients at work.",
@@ -230,30 +218,17 @@ def section(known: Mapping[tuple[str, Leg], Mapping[str, Any]]) -> str:
         "",
         "| to | " + " | ".join(Leg) + " | raised |",
         "|---" * (len(Leg) + 2) + "|",
-        *(_row(release, journeys, known) for release in RELEASES),
+        *(_row(release, known) for release in RELEASES),
         "",
-        *(
-            f"- **✗** {release} {leg}: {why_not(journey)}"
-            for (release, leg), journey in journeys.items()
-            if not journey.good
-        ),
+        page.summary(known),
     ]
     return "\n".join(parts) + "\n"
 
 
-def _row(
-    release: str, journeys: Mapping[tuple[str, Leg], Journey], known: Mapping[tuple[str, Leg], Mapping[str, Any]]
-) -> str:
-    cells = [_cell(journeys.get((release, leg))) for leg in Leg]
-    raised = known.get((release, Leg.THERE), {}).get("raised", ())
-    return f"| {release} | {' | '.join(cells)} | {'; '.join(raised)} |"
-
-
-def _cell(journey: Journey | None) -> str:
-    if journey is None:
-        return "·"
-    text = f"{journey.longest_stall_seconds:.1f} s, {journey.acknowledged} records, {journey.lost} lost"
-    return text if journey.good else f"**✗** {text}"
+def _row(release: str, known: Mapping[tuple[str, Leg], Journey]) -> str:
+    cells = " | ".join(page.cell(known.get((release, leg))) for leg in Leg)
+    there = known.get((release, Leg.THERE))
+    return f"| {release} | {cells} | {'; '.join(there.raised) if there else ''} |"
 
 
 def main() -> int:
@@ -278,17 +253,10 @@ def main() -> int:
 
 def _make(release: str, leg: Leg, commit: str, path: Path, evidence: Path | None) -> bool:
     """Make and keep one journey; return whether it ended as promised."""
-    raised: list[str] = []
-
-    def made() -> Journey:
-        kept_at = evidence / path.stem if evidence else None
-        journey, levels = travel(release, leg, commit, kept_at)
-        raised.extend(levels)
-        return journey
-
     print(f"{release} {leg}: begins", flush=True)
-    journey = attempted(Journey(BRIDGE, Way.KRAFT, commit), made)
-    result = {"release": release, "leg": str(leg), "raised": raised, "journey": journey.as_json()}
+    kept_at = evidence / path.stem if evidence else None
+    journey = attempted(Journey(BRIDGE, Way.KRAFT, commit), partial(travel, release, leg, commit, kept_at))
+    result = {"release": release, "leg": str(leg), "journey": journey.as_json()}
     path.write_text(json.dumps(result, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     print(f"{release} {leg}: {'as promised' if journey.good else 'NOT as promised'}; {journey}", flush=True)
     return journey.good

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.journey.travel import BRIDGE, RELEASES, Journey, Way, journey_of
 
@@ -45,23 +45,25 @@ def page(known: Known) -> str:
         "| from | " + " | ".join(Way) + " |",
         "|---" * (len(Way) + 1) + "|",
         *(
-            f"| {release} | " + " | ".join(_cell(known.get((release, way))) for way in Way) + " |"
+            f"| {release} | " + " | ".join(cell(known.get((release, way))) for way in Way) + " |"
             for release in RELEASES
         ),
         "",
-        _summary(known),
+        summary(known),
     ]
     return "\n".join(parts) + "\n"
 
 
-def _cell(journey: Journey | None) -> str:
+def cell(journey: Journey | None) -> str:
+    """Return what a table says of a journey."""
     if journey is None:
         return "·"
     text = f"{journey.longest_stall_seconds:.1f} s, {journey.acknowledged}"
     return text if journey.good else f"**✗** {text}"
 
 
-def _summary(known: Known) -> str:
+def summary(known: Mapping[tuple[str, Any], Journey]) -> str:
+    """Return a line about all journeys of a table, and one for each that did not end as promised."""
     lost = sum(journey.lost for journey in known.values())
     records = sum(journey.acknowledged for journey in known.values())
     good = sum(journey.good for journey in known.values())

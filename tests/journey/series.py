@@ -12,12 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from itertools import product
@@ -37,17 +36,15 @@ from tests.journey.travel import (
     TravellingProcesses,
     Way,
     attempted,
-    cluster,
     journey_of,
-    journey_of_traveller,
-    kept,
     present_commit,
     protocol_of,
     through_migration,
+    undertaken,
 )
 from tests.support.kafka_processes import CHROOT, KRAFT, MIGRATION, ZOOKEEPER, kafka_libraries, wait_for
 from tests.support.programs import free_port
-from tests.support.running_load import running_load
+from tests.support.running_load import RunningLoad
 from typing_extensions import override
 
 from kraftbridge.storage.zookeeper import ZooKeeperStore
@@ -231,14 +228,6 @@ class SecuredProcesses(TravellingProcesses):
         path.write_text(path.read_text() + _authorization(_STANDARD))
         return str(path)
 
-    def tool(self, release: str, *arguments: str) -> str:
-        """Return what a command line tool of a release prints."""
-        command = self._command(arguments, libraries=kafka_libraries(release))
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-        if done.returncode:
-            raise RuntimeError(f"{arguments[0]} of {release}: {done.stdout}{done.stderr}")
-        return done.stdout
-
 
 _STANDARD: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -270,7 +259,7 @@ class Passage:
         self.make_topic(_LONE)
         user = "SCRAM-SHA-256=[iterations=4096,password=pw],producer_byte_rate=12345678"
         self.processes.tool(
-            self.trial.release,
+            kafka_libraries(self.trial.release),
             "kafka.admin.ConfigCommand", "--zookeeper", self.processes.zookeeper_hosts + CHROOT,
             "--alter", "--add-config", user, "--entity-type", "users", "--entity-name", "by-tool",
         )  # fmt: skip
@@ -283,7 +272,7 @@ class Passage:
         login.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={_SASL_LOGIN};\n")
         servers = ",".join(f"127.0.0.1:{port}" for port in self.processes.sasl_ports.values())
         return self.processes.tool(
-            RELEASES[0], "kafka.admin.DelegationTokenCommand",
+            kafka_libraries(RELEASES[0]), "kafka.admin.DelegationTokenCommand",
             "--bootstrap-server", servers, "--command-config", str(login), *arguments,
         )  # fmt: skip
 
@@ -413,28 +402,22 @@ class Passage:
 
 def make(trial: Trial, commit: str, evidence: Path | None) -> Journey:
     """Make one journey, and return what the clients went through."""
-    began = time.monotonic()
-    with cluster(trial.release, SecuredProcesses) as processes, kept(processes, evidence) as ended:
-        zookeeper = ZooKeeperStore(processes.zookeeper_hosts, CHROOT)
-        with running_load(processes) as load:
-            traveller = Traveller(processes, zookeeper, load, trial.order)
-            passage = Passage(trial, processes, traveller)
-            passage.prepare()
-            traveller.after_restart = passage.after_restart
-            traveller.to_bridge(trial.release, lifts=True)
-            # Releases before 2.7 have no request for all of it.
-            passage.inventory = passage.ask()
-            through_migration(traveller, Way.KRAFT)
-            troubles = passage.missing()
-            impact = load.stop()
-        zookeeper.close()
-        seconds = time.monotonic() - began
-        journey = journey_of_traveller(Journey(trial.release, Way.KRAFT, commit), traveller, impact, seconds)
+
+    def go(processes: SecuredProcesses, zookeeper: ZooKeeperStore, load: RunningLoad) -> Traveller:
+        traveller = Traveller(processes, zookeeper, load, trial.order)
+        passage = Passage(trial, processes, traveller)
+        passage.prepare()
+        traveller.after_restart = passage.after_restart
+        traveller.to_bridge(trial.release, lifts=True)
+        # Releases before 2.7 have no request for all of it.
+        passage.inventory = passage.ask()
+        through_migration(traveller, Way.KRAFT)
+        traveller.missing = passage.missing()
         if not passage.has_happened:
-            troubles.append(f"{trial.trouble} did not happen in roll {trial.place[0]}")
-        journey = replace(journey, broken=(*journey.broken, *troubles))
-        ended.append(journey)
-        return journey
+            traveller.missing.append(f"{trial.trouble} did not happen in roll {trial.place[0]}")
+        return traveller
+
+    return undertaken(Journey(trial.release, Way.KRAFT, commit), SecuredProcesses, go, evidence)
 
 
 def main() -> int:

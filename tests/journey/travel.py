@@ -105,6 +105,8 @@ class Journey:
     """Partition directories without a topic id before the first broker entered migration mode."""
     created: tuple[str, ...] = ()
     """Partitions that had no state in ZooKeeper after the takeover, and got one as the operator gives them one."""
+    raised: tuple[str, ...] = ()
+    """Features that were raised, with their levels."""
     failure: str = ""
 
     @property
@@ -120,7 +122,7 @@ class Journey:
 def journey_of(raw: dict[str, Any]) -> Journey:
     """Return a kept journey."""
     rolls = tuple(Roll(**each) for each in raw["rolls"])
-    texts = {name: tuple(raw.get(name, ())) for name in ("broken", "stray", "nameless", "created")}
+    texts = {name: tuple(raw.get(name, ())) for name in ("broken", "stray", "nameless", "created", "raised")}
     return Journey(**{**raw, **texts, "rolls": rolls, "way": Way(raw["way"])})
 
 
@@ -173,6 +175,10 @@ class Traveller:
     nameless: tuple[str, ...] = ()
     created: tuple[str, ...] = ()
     """Partitions that had no state in ZooKeeper after the takeover."""
+    missing: list[str] = field(default_factory=list)
+    """What else is not as it must be, in words."""
+    raised: list[str] = field(default_factory=list)
+    """Features that were raised, with their levels."""
 
     def roll(
         self, name: str, mode: str, release: str = BRIDGE, protocol: str = "", brokers: tuple[int, ...] = BROKERS
@@ -324,19 +330,44 @@ def travel(release: str, way: Way, commit: str, evidence: Path | None = None) ->
     evidence
         Directory that gets the data and the output of every process if the journey does not end as promised.
     """
+
+    def go(processes: TravellingProcesses, zookeeper: ZooKeeperStore, load: RunningLoad) -> Traveller:
+        traveller = Traveller(processes, zookeeper, load)
+        traveller.to_bridge(release, lifts=way is not Way.BACK_FROM_BRIDGE)
+        if way is Way.BACK_FROM_BRIDGE:
+            traveller.roll(f"{release} again", ZOOKEEPER, release)
+        else:
+            through_migration(traveller, way)
+        return traveller
+
+    return undertaken(Journey(release, way, commit), TravellingProcesses, go, evidence)
+
+
+def undertaken(
+    begun: Journey,
+    kind: type[P],
+    go: Callable[[P, ZooKeeperStore, RunningLoad], Traveller],
+    evidence: Path | None,
+) -> Journey:
+    """Start a cluster of the journey's release and the load, let it go, and return what the clients went through.
+
+    Parameters
+    ----------
+    kind
+        Class of the cluster.
+    go
+        Takes the cluster on its way.
+    evidence
+        Directory that gets the data and the output of every process if the journey does not end as promised.
+    """
     began = time.monotonic()
-    with cluster(release, TravellingProcesses) as processes, kept(processes, evidence) as ended:
+    with cluster(begun.release, kind) as processes, kept(processes, evidence) as ended:
         zookeeper = ZooKeeperStore(processes.zookeeper_hosts, CHROOT)
         with running_load(processes) as load:
-            traveller = Traveller(processes, zookeeper, load)
-            traveller.to_bridge(release, lifts=way is not Way.BACK_FROM_BRIDGE)
-            if way is Way.BACK_FROM_BRIDGE:
-                traveller.roll(f"{release} again", ZOOKEEPER, release)
-            else:
-                through_migration(traveller, way)
+            traveller = go(processes, zookeeper, load)
             impact = load.stop()
         zookeeper.close()
-        journey = journey_of_traveller(Journey(release, way, commit), traveller, impact, time.monotonic() - began)
+        journey = journey_of_traveller(begun, traveller, impact, time.monotonic() - began)
         ended.append(journey)
         return journey
 
@@ -380,10 +411,11 @@ def journey_of_traveller(begun: Journey, traveller: Traveller, impact: ClientImp
         lost=impact.lost,
         duplicates=impact.duplicates,
         longest_stall_seconds=round(impact.longest_produce_stall_s, 1),
-        broken=tuple(impact.broken),
+        broken=(*impact.broken, *traveller.missing),
         stray=traveller.stray(),
         nameless=() if begun.way is Way.BACK_FROM_BRIDGE else traveller.nameless,
         created=traveller.created,
+        raised=tuple(traveller.raised),
     )
 
 

@@ -203,10 +203,15 @@ class KafkaProcesses:
 
     def _format(self, name: str, properties: str, cluster_id: str) -> None:
         arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", properties]
-        command = self._command(arguments, libraries=self.libraries_of.get(name))
+        self.tool(self.libraries_of.get(name), *arguments)
+
+    def tool(self, libraries: Path | None, *arguments: str) -> str:
+        """Return what a command line tool prints that is in these jars, or in those that most nodes have."""
+        command = self._command(arguments, libraries=libraries)
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=150)
         if done.returncode:
-            raise RuntimeError(f"{name} could not be formatted:\n{done.stdout}{done.stderr}")
+            raise RuntimeError(f"{' '.join(arguments)}:\n{done.stdout}{done.stderr}")
+        return done.stdout
 
     def start_controller(self, controller_id: int, mode: str = MIGRATION) -> None:
         """Start a controller in `MIGRATION` or `FINAL` mode; returns once its port is open, quorum or not."""
