@@ -145,15 +145,22 @@ class Continued(Traveller):
 
     def raise_features(self, release: str) -> None:
         """Raise each feature but `_APART` to the newest level that all nodes support."""
-        for feature in sorted(self.features(release), key=lambda feature: feature.name != _METADATA_VERSION):
-            if feature.level == feature.newest or feature.name == _APART:
-                continue
+        for feature in self._behind(release):
             wanted = ("--metadata", feature.newest)
             if feature.name != _METADATA_VERSION:
                 wanted = ("--feature", f"{feature.name}={feature.newest}")
             self._feature_tool(release, "upgrade", *wanted)
             self.raised.append(f"{feature.name} {feature.level} → {feature.newest}")
             wait_for(f"in sync with {feature.name} {feature.newest}", self.processes.in_sync)
+        self.missing += [f"{feature.name} is still at {feature.level}" for feature in self._behind(release)]
+
+    def _behind(self, release: str) -> list[Feature]:
+        """Return the features that are not at their newest level, ``metadata.version`` first."""
+        features = self.features(release)
+        if _METADATA_VERSION not in {feature.name for feature in features}:
+            self.missing.append(f"the tool of {release} tells no {_METADATA_VERSION}")
+        behind = [feature for feature in features if feature.level != feature.newest and feature.name != _APART]
+        return sorted(behind, key=lambda feature: feature.name != _METADATA_VERSION)
 
     def _feature_tool(self, release: str, *arguments: str) -> str:
         pom = POM.read_text().replace(
