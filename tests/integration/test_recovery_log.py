@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +18,12 @@ from tests.support.observations import IDENTITY, broker_set, spec
 
 from kraftbridge.models.status import MigrationStatus, WatchedStart
 from kraftbridge.phases.draft import Migration
-from kraftbridge.services.observe.workloads import LogReader
+from kraftbridge.services.observe.workloads import CLEAN, UNCLEAN, LogReader
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.xdist_group("kafka-processes")]
 
 PARTITIONS = 20
+SHUT_DOWN = "shut down completed (kafka.server.KafkaServer)"
 
 
 def test_the_log_of_a_recovery_is_progress() -> None:
@@ -41,10 +43,24 @@ def test_the_log_of_a_recovery_is_progress() -> None:
         processes.start_broker(0, ZOOKEEPER)
         log = (processes.directory / "broker-0.log").read_text(errors="replace")[began:]
 
+        began = len((processes.directory / "broker-0.log").read_text(errors="replace"))
+        processes.stop("broker-0")
+        processes.start_broker(0, ZOOKEEPER)
+        next_log = (processes.directory / "broker-0.log").read_text(errors="replace")[began:]
+
     lines = log.splitlines()
     seen = [words for end in range(20, len(lines), 5) if (words := recovery("\n".join(lines[:end])))]
     assert len(set(seen)) > PARTITIONS // 5, "it moves on with each partition"
     assert any("LogLoader partition=orders-" in words for words in seen)
+    assert ends_before_it_starts(log, UNCLEAN)
+    assert ends_before_it_starts(next_log[next_log.index(SHUT_DOWN) :], CLEAN)
+
+
+def ends_before_it_starts(log: str, told: re.Pattern[str]) -> bool:
+    """Return whether a log tells how the former process ended, and only before the broker serves: by then, silence is final."""
+    (serving,) = [place.start() for place in re.finditer(r"started \(kafka\.server\.KafkaServer\)", log)]
+    places = [place.start() for place in told.finditer(log)]
+    return bool(places) and max(places) < serving
 
 
 @contextmanager

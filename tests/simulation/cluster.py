@@ -108,6 +108,7 @@ from kraftbridge.models.status import (
     GuardedStatefulSet,
     KeptCopy,
     MigrationStatus,
+    Operation,
     RetiredRun,
     VerificationStatus,
     ZooKeeperBehind,
@@ -116,6 +117,7 @@ from kraftbridge.phases import dry_starting, expired, topic_ids
 from kraftbridge.phases.basis import StatefulSetVersion
 from kraftbridge.phases.draft import Identity
 from kraftbridge.phases.needs import needs
+from kraftbridge.services.observe.workloads import START_EVERY_SECONDS
 
 T = TypeVar("T")
 BROKER_SETS = (("kafka", (0, 1)), ("kafka-b", (2,)))
@@ -273,6 +275,7 @@ class Cluster:
         """Broker that has the only replica of a topic, and when the topic was made."""
         self.redundancy_read: TopicRedundancy | None = None
         self.redundancy_kept_for = timedelta(seconds=10)
+        self.start_read: tuple[tuple[str, bool], float, StartLog] | None = None
         self.time = Timeline()
         self.dry_starts = DryStarts(Random(f"dry starts of {identity.uid}"), self.time)
         self.kafka = Kafka(self.time, random, self.layout.nodes)
@@ -877,12 +880,25 @@ class Cluster:
         return replace(log, recovery=self.slow_starts.line(pod.node, self.time.now))
 
     def _next_start(self, status: MigrationStatus) -> StartLog:
-        """Return what the log of the pod says that comes after a restart's old one."""
+        """Return what the log of the pod says that comes after a restart's old one, as it was read some seconds ago.
+
+        Kafka has told how the former process ended before the broker is up, and not before that.
+        """
         operation = status.operation
         for pod in (pod for workload in self.broker_sets for pod in workload.pods.values()):
             if operation is not None and pod.node == operation.node_id and pod.uid != operation.pod_uid:
-                return self._log_of(pod)
+                return self._read_before(pod, operation)
         return StartLog("")
+
+    def _read_before(self, pod: Pod, operation: Operation) -> StartLog:
+        process = self._pod_state(pod).process
+        asked = (process, operation.back_process == process)
+        known = self.start_read
+        if known is None or known[0] != asked or self.time.now - known[1] >= START_EVERY_SECONDS:
+            is_up = self.kafka.brokers[pod.node].up
+            log = replace(self._log_of(pod) if is_up else StartLog(process), whole=asked[1])
+            self.start_read = known = (asked, self.time.now, log)
+        return known[2]
 
     def _broker_now(self, status: MigrationStatus) -> BrokerNow | Unobserved:
         assert status.broker_comparison is not None

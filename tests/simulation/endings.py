@@ -74,6 +74,12 @@ class Endings:
         else:  # an earlier restart was cancelled, and the broker has stopped serving since
             self._restarted.discard(operation.pod_uid)
 
+    def wronged(self, status: MigrationStatus) -> str:
+        """Return which promise a status breaks: a broker whose next start says that it ended by itself is not called killed."""
+        if status.killed_broker is None or self.is_deaf or self.is_quiet:
+            return ""
+        return f"broker {status.killed_broker.node_id} ended by itself, and is called killed: {status.killed_broker.reason}"
+
     def happen(self, run: Run) -> None:
         """Let the user accept what the status says, some time later."""
         if run.status.killed_broker is not None and self.random.random() < _ACCEPTED:

@@ -276,6 +276,10 @@ def _one_roll_is_enough(_status: MigrationStatus) -> bool:
     return False
 
 
+def _silence_counts_at_once(*_: Any) -> None:
+    """Take a log that says nothing yet for one that never does."""
+
+
 def _nobody_asks_for_a_word(_step: StepContext) -> None:
     """Give the former image up unasked."""
 
@@ -344,6 +348,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "hasty-lift": (upgrading, "lifts_alone", _one_roll_is_enough),
     "gregarious": (batching, "_roles", _nobody_goes_alone),
     "contented": (expanding, "stuck_partitions", _no_leader_hangs),
+    "prompt": (stopping, "wait_for_log", _silence_counts_at_once),
     "greedy": (batches, "room_of", _every_partition_has_room),
 }
 

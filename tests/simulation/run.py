@@ -1013,6 +1013,7 @@ class Run:
             or self.stores.trouble(self)
             or self.rests.trouble(self)
             or self.cluster.dry_starts.broken
+            or self.endings.wronged(self.status)
         )
         if words := known or self.leg.broken:
             self._break(words)

@@ -219,6 +219,13 @@ class StartLog:
     empty if there is none."""
     clean: bool = False
     """Whether a line says that the former process left this mark, or no log to recover."""
+    whole: bool = False
+    """Whether it was read after the broker was seen to be back: what it does not say by then, it never says."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether it says how the former process ended."""
+        return self.clean or bool(self.unclean)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,10 @@ class Operation(StatusModel):
     """Reason of that exit, such as ``OOMKilled``."""
     unclean_start: str = ""
     """Line of the new Kafka's log that says that the old one left no mark of a clean shutdown."""
+    clean_start: bool = False
+    """Whether the new Kafka's log has said that the old one left this mark, or no log to recover."""
+    back_process: str = ""
+    """UID and start of the new pod, once it was seen to be back with a log that does not say how the old one ended."""
 
 
 class BatchStatus(StatusModel):

@@ -251,6 +251,7 @@ LONE_SEEDS = [seed for seed in ANY if seed % 16 in LONE_TOPICS]
         ("wordless", "nobody has given the former image up", LEGS),
         ("hasty-lift", "entered while a topic has no id", LEGS),
         ("contented", "not at rest", LEGS),
+        ("prompt", "ended by itself, and is called killed", ANY),
         ("stateless", "not at rest", seeds_with(lambda run: run.cluster.kafka.makes_topics_meanwhile)),
     ],
 )

@@ -151,7 +151,7 @@ def test_a_kafka_that_its_init_process_left_behind_is_told_by_the_next_start() -
 def test_an_end_that_nobody_saw_is_known_by_the_next_start_alone() -> None:
     unseen = returned(Phase.TAKING_OVER, 400, seen=False)
     assert killed(unseen) is None
-    silent = StartLog(process_of(unseen))
+    silent = StartLog(process_of(unseen), whole=True)
     found = killed(unseen.observing(start_log=silent))
     assert found is not None
     assert (found.node_id, found.seconds) == (0, 0)
@@ -167,13 +167,46 @@ def test_an_end_that_nobody_saw_is_known_by_the_next_start_alone() -> None:
 def test_an_end_in_time_is_not_known_while_the_next_start_logs_nothing(exits: Any) -> None:
     """A shell that leaves Kafka behind ends in time, too, with 143 or with 0."""
     seen = returned(Phase.TAKING_OVER, 12, exits)
-    silent = seen.observing(start_log=StartLog(process_of(seen)))
+    silent = seen.observing(start_log=StartLog(process_of(seen), whole=True))
     found = killed(silent)
     assert found is not None
     assert "its pod went in time" in found.reason
     assert "no line of LogManager" in found.reason
     rolled_back = silent.status.model_copy(update={"phase": Phase.ROLLING_BACK})
     assert killed(replace(silent, status=rolled_back)) is None
+
+
+def test_silence_counts_only_in_a_log_that_was_read_after_the_broker_was_back() -> None:
+    """``LogManager`` says it while the broker starts; an answer of 4 s ago is from before that, and the broker serves by now."""
+    back = returned(Phase.TAKING_OVER, 12, CLEAN)
+    process = process_of(back)
+    early = back.observing(start_log=StartLog(process))
+    decision = early.step()
+    assert decision.status.killed_broker is None
+    assert decision.status.operation is not None
+    assert decision.status.operation.back_process == process
+    assert "the log of pod kafka-0 is not read yet" in decision.status.message
+    later = early.after(decision)
+    assert killed(later) is None
+    told = later.observing(start_log=StartLog(process, clean=True, whole=True)).step()
+    assert told.status.operation is None
+    assert told.status.killed_broker is None
+    assert killed(later.observing(start_log=StartLog(process, whole=True))) is not None
+
+
+def test_what_the_next_start_told_once_holds() -> None:
+    """Its line leaves the log with the next rotation, and another process of the pod tells of its own end."""
+    back = returned(Phase.TAKING_OVER, 12, CLEAN)
+    process = process_of(back)
+    starting = with_pod(back, 0, ready=False)
+    told = starting.observing(start_log=StartLog(process, clean=True)).step()
+    assert told.status.operation is not None
+    assert told.status.operation.clean_start
+    rotated = back.with_status(operation=told.status.operation)
+    for log in (StartLog(process), StartLog(process, unclean=UNCLEAN), Unobserved("log of pod kafka-0", "403")):
+        ended = rotated.observing(start_log=log).step()
+        assert ended.status.operation is None
+        assert ended.status.killed_broker is None
 
 
 @pytest.mark.parametrize("seen", [True, False])

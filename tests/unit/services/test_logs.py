@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from tests.unit.services.conftest import Operator
 
@@ -9,6 +11,8 @@ from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.phase import Phase
 from kraftbridge.services.observe.workloads import OF_KAFKA
+
+STARTING = "INFO starting (kafka.server.KafkaServer)"
 
 
 def read(operator: Operator) -> list[str]:
@@ -62,6 +66,25 @@ def test_a_log_without_lines_of_info_does_not_say_how_a_broker_ended(operator: O
     assert killed is not None
     assert killed.reason.startswith("nobody saw it end")
     assert [name for verb, _, name in operator.acts() if verb == "evict"] == [killed.pod]
+
+
+def test_an_answer_from_before_the_broker_was_back_is_read_again(operator: Operator) -> None:
+    """A demonstration was held up for good: the log had been read 4 s before ``LogManager`` wrote, and the broker served by then."""
+    operator.walk(Phase.TAKING_OVER)
+    seen: Counter[str] = Counter()
+
+    def write(verb: str, _kind: str, name: str) -> None:
+        """Let a process be silent in the first look, which reads the end and the beginning, and tell in all later ones."""
+        if verb != "pod_logs" or not name.startswith("kafka-"):
+            return
+        uid = operator.kubernetes.objects["Pod", "kafka", name]["metadata"]["uid"]
+        seen[uid] += 1
+        is_first = seen[uid] <= 2
+        operator.kubernetes.logs[name] = STARTING if is_first else "INFO No logs found to be loaded in /data"
+
+    operator.kubernetes.before_call = write
+    operator.walk(Phase.DUAL_WRITE)
+    assert operator.status().killed_broker is None
 
 
 def test_lines_of_the_state_change_logger_are_kafkas() -> None:

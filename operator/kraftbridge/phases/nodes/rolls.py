@@ -322,7 +322,6 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
         return None
 
     operation = stopping.note_end(draft, operation, pod)
-    operation = stopping.note_start(draft, operation, pod)
 
     def may_stop(step: StepContext) -> list[str]:
         if (waiting := _blocked_by_set(step, stateful_set)) is not None:

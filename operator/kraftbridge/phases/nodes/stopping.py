@@ -10,8 +10,10 @@ that one had until its ``deletionTimestamp``. A pod with another container that 
 so what is known of Kafka's container comes first.
 An init process whose shell ends and leaves Kafka behind (``tini`` around ``bash -c`` without ``exec``) exits at once,
 and Kafka is killed with it: then only the next start tells, which finds no mark of a clean shutdown.
-So a restart is over only when the log of the next start could be read. An end of which this log says nothing, because
-it has no INFO lines, is one that is not known, also if the pod went in time: it holds the roll like a killed broker.
+So a restart is over only when the log of the next start could be read. It says nothing until ``LogManager`` loads the
+logs, so its silence counts only once it was read after the broker was back. An end of which it says nothing even then,
+because it has no INFO lines, is one that is not known, also if the pod went in time: it holds the roll like a killed
+broker.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def note_end(draft: Draft, operation: Operation, pod: PodState) -> Operation:
 
 
 def with_end(step: StepContext, operation: Operation, pod: PodState) -> Operation:
-    """Return the record of a restart with what is seen of the end of the pod that it replaces."""
+    """Return the record of a restart with what is seen of the end of the pod that it replaces, or told by the next."""
+    if pod.replaces(operation):
+        return _with_next_start(step, operation, pod)
     if pod.uid != operation.pod_uid or pod.kill_due_at is None:
         return operation
     found: dict[str, object] = {"kill_due_at": pod.kill_due_at, "grace_seconds": pod.grace_seconds}
@@ -51,23 +55,27 @@ def with_end(step: StepContext, operation: Operation, pod: PodState) -> Operatio
     return operation.model_copy(update=found)
 
 
-def note_start(draft: Draft, operation: Operation, pod: PodState) -> Operation:
-    """Record what the log of the next pod says of the end of the one before; return the record."""
-    log = draft.observation.start_log
-    if not pod.replaces(operation) or not isinstance(log, StartLog) or log.process != pod.process or not log.unclean:
-        return operation
-    noted = operation.model_copy(update={"unclean_start": log.unclean})
-    if noted != operation:
-        draft.update(operation=noted)
-    return noted
-
-
-def wait_for_log(step: StepContext, operation: Operation, stateful_set: str, pod: PodState) -> Wait | None:
-    """Return the wait while the log of the next start, which tells how the old Kafka ended, cannot be read."""
+def _with_next_start(step: StepContext, operation: Operation, pod: PodState) -> Operation:
+    """Return the record with what the log of the next pod says first; a later process of it tells of its own end."""
     log = step.observation.start_log
-    is_read = isinstance(log, StartLog) and log.process == pod.process
-    if is_read or not operation.serving or _may_be_killed(step, stateful_set):
+    if _tells(operation) or not isinstance(log, StartLog) or log.process != pod.process or not log.tells:
+        return operation
+    return operation.model_copy(update={"unclean_start": log.unclean, "clean_start": log.clean})
+
+
+def wait_for_log(draft: Draft, operation: Operation, stateful_set: str, pod: PodState) -> Wait | None:
+    """Return the wait while the log of the next start, which tells how the old Kafka ended, cannot be read.
+
+    A log that says nothing is read once more after the broker was seen to be back.
+    """
+    if not operation.serving or _tells(operation) or _may_be_killed(draft, stateful_set):
         return None
+    log = draft.observation.start_log
+    read = log if isinstance(log, StartLog) and log.process == pod.process else None
+    if read is not None and read.whole:
+        return None
+    if read is not None and operation.back_process != pod.process:
+        draft.update(operation=operation.model_copy(update={"back_process": pod.process}))
     cause = str(log) if isinstance(log, Unobserved) else f"the log of pod {pod.name} is not read yet"
     return Wait(
         f"broker {operation.node_id} is back, and how it ended before is not known: {cause}. "
@@ -75,13 +83,16 @@ def wait_for_log(step: StepContext, operation: Operation, stateful_set: str, pod
     )
 
 
+def _tells(operation: Operation) -> bool:
+    """Return whether the log of the next start has told how the old Kafka ended."""
+    return operation.clean_start or bool(operation.unclean_start)
+
+
 def untold(step: StepContext, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> str:
     """Return why it is not known that a broker which starts again had ended by itself; ``""`` if it is, or need not."""
-    log = step.observation.start_log
-    if not operation.serving or _may_be_killed(step, stateful_set.name):
+    if not operation.serving or operation.clean_start or _may_be_killed(step, stateful_set.name):
         return ""
-    told = isinstance(log, StartLog) and log.process == pod.process and log.clean
-    return "" if told else f"the log of pod {pod.name} does not tell how broker {operation.node_id} ended"
+    return f"the log of pod {pod.name} does not tell how broker {operation.node_id} ended"
 
 
 def killed(step: StepContext, operation: Operation, stateful_set: StatefulSetState, pod: PodState) -> str:
@@ -146,8 +157,7 @@ def _how(operation: Operation, pod: PodState) -> str:
 
 def _unknown(step: StepContext, operation: Operation) -> str:
     """Return why it is not known how the old Kafka ended; empty if it is, or nobody waits for it."""
-    log = step.observation.start_log
-    if not operation.serving or not isinstance(log, StartLog) or log.clean:
+    if not operation.serving or _tells(operation):
         return ""
     if step.status.phase is Phase.ROLLING_BACK:
         return ""

@@ -451,11 +451,11 @@ _LOADING: Final = re.compile(
     r"|Completed load of "
 )
 """Words of ``LogManager.loadLogs``, ``LogLoader`` and ``ProducerStateManager`` in Kafka 3.9."""
-_UNCLEAN: Final = re.compile(
+UNCLEAN: Final = re.compile(
     r"(?:Recovering [1-9]\d* logs from|Attempting recovery for all logs in) .+ since no clean shutdown file was found"
 )
 """Line of ``LogManager.loadLogs``, since Kafka 2.8 and before."""
-_CLEAN: Final = re.compile(
+CLEAN: Final = re.compile(
     r"Skipping recovery (?:of \d+ logs from|for all logs in) .+ since clean shutdown file was found"
     r"|No logs found to be loaded in |Recovering 0 logs from "
 )
@@ -528,6 +528,7 @@ class LogReader:
             raise ObservationError("log of the broker that starts", "its pod is not as status names it")
         namespace = migration.identity.namespace
         container = migration.spec.brokers.container
+        operation = migration.status.operation
 
         def read() -> StartLog:
             log = self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES)
@@ -536,16 +537,25 @@ class LogReader:
                 raise ObservationError(f"log of pod {pod.name}", "Kafka's log is not in it")
             loading = list(filter(_LOADING.search, text.splitlines()))
             recovery = loading[-1].strip()[:_MOST_WORDS] if loading else ""
-            operation = migration.status.operation
-            if operation is None or operation.unclean_start or not pod.replaces(operation):
+            if operation is None or not pod.replaces(operation):
                 return StartLog(pod.process, recovery)
+            if operation.unclean_start or operation.clean_start:
+                return StartLog(pod.process, recovery, operation.unclean_start, clean=operation.clean_start)
             log = self._kubernetes.pod_logs(namespace, pod.name, container, None, limit_bytes=_BEGIN_BYTES)
             begin = "\n".join(bounds.lines(log or ""))
-            unclean = _UNCLEAN.search(begin) or _UNCLEAN.search(text)
-            clean = _CLEAN.search(begin) or _CLEAN.search(text)
-            return StartLog(pod.process, recovery, unclean[0] if unclean else "", clean=clean is not None)
+            unclean = UNCLEAN.search(begin) or UNCLEAN.search(text)
+            clean = CLEAN.search(begin) or CLEAN.search(text)
+            return StartLog(
+                pod.process,
+                recovery,
+                unclean[0] if unclean else "",
+                clean=clean is not None,
+                whole=operation.back_process == pod.process,
+            )
 
-        return self._starts.get(migration.identity.uid, START_EVERY_SECONDS, read, asked=pod.process)
+        # An answer from before the broker was back does not say what its log holds now.
+        asked = (pod.process, operation is not None and operation.back_process == pod.process)
+        return self._starts.get(migration.identity.uid, START_EVERY_SECONDS, read, asked=asked)
 
     def _log(self, namespace: str, pod: PodState, container: str) -> str:
         lately = self._kubernetes.pod_logs(namespace, pod.name, container, LOG_LINES, since_seconds=LOGS_SINCE_SECONDS)
