@@ -108,7 +108,6 @@ from kraftbridge.models.status import (
     GuardedStatefulSet,
     KeptCopy,
     MigrationStatus,
-    Operation,
     RetiredRun,
     VerificationStatus,
     ZooKeeperBehind,
@@ -867,11 +866,16 @@ class Cluster:
         return None
 
     def _start_log(self, status: MigrationStatus) -> StartLog | Unobserved:
-        if status.watched_start is None:
-            return self._next_start(status)
+        operation = status.operation
+        watched = status.watched_start
         for pod in (pod for workload in self.broker_sets for pod in workload.pods.values()):
-            if self._pod_state(pod).process == status.watched_start.process:
-                return self._log_of(pod)
+            is_next = operation is not None and pod.node == operation.node_id and pod.uid != operation.pod_uid
+            process = self._pod_state(pod).process
+            if is_next if watched is None else process == watched.process:
+                back = operation is not None and operation.back_process == process
+                return self._next_start(pod, process, back=back) if is_next else self._log_of(pod)
+        if watched is None:
+            return StartLog("")
         return Unobserved("log of the broker that starts", "its pod is gone")
 
     def _log_of(self, pod: Pod) -> StartLog:
@@ -879,25 +883,18 @@ class Cluster:
         log = self.endings.next_start(self._pod_state(pod).process, pod.node)
         return replace(log, recovery=self.slow_starts.line(pod.node, self.time.now))
 
-    def _next_start(self, status: MigrationStatus) -> StartLog:
+    def _next_start(self, pod: Pod, process: str, *, back: bool) -> StartLog:
         """Return what the log of the pod says that comes after a restart's old one, as it was read some seconds ago.
 
         Kafka has told how the former process ended before the broker is up, and not before that.
         """
-        operation = status.operation
-        for pod in (pod for workload in self.broker_sets for pod in workload.pods.values()):
-            if operation is not None and pod.node == operation.node_id and pod.uid != operation.pod_uid:
-                return self._read_before(pod, operation)
-        return StartLog("")
-
-    def _read_before(self, pod: Pod, operation: Operation) -> StartLog:
-        process = self._pod_state(pod).process
-        asked = (process, operation.back_process == process)
+        asked = (process, back)
         known = self.start_read
         if known is None or known[0] != asked or self.time.now - known[1] >= START_EVERY_SECONDS:
-            is_up = self.kafka.brokers[pod.node].up
-            log = replace(self._log_of(pod) if is_up else StartLog(process), whole=asked[1])
-            self.start_read = known = (asked, self.time.now, log)
+            log = self._log_of(pod)
+            if not self.kafka.brokers[pod.node].up:
+                log = StartLog(process, log.recovery)
+            self.start_read = known = (asked, self.time.now, replace(log, whole=back))
         return known[2]
 
     def _broker_now(self, status: MigrationStatus) -> BrokerNow | Unobserved:

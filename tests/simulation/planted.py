@@ -348,7 +348,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "hasty-lift": (upgrading, "lifts_alone", _one_roll_is_enough),
     "gregarious": (batching, "_roles", _nobody_goes_alone),
     "contented": (expanding, "stuck_partitions", _no_leader_hangs),
-    "prompt": (stopping, "wait_for_log", _silence_counts_at_once),
+    "prompt": (stopping, "ensure_log_read", _silence_counts_at_once),
     "greedy": (batches, "room_of", _every_partition_has_room),
 }
 

@@ -429,7 +429,8 @@ def test_the_next_broker_waits_until_the_one_before_is_back(phase: Phase, what: 
     else:
         assert decision.status.operation == operation.model_copy(
             update={
-                "last_pod_ready_at": decision.status.operation.last_pod_ready_at if decision.status.operation else None
+                "last_pod_ready_at": decision.status.operation.last_pod_ready_at if decision.status.operation else None,
+                "clean_start": what != "gone",
             }
         )
 

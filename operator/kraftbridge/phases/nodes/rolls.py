@@ -340,7 +340,7 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
     if draft.status.operation is None:
         batching.restore_former(draft)
     waiting = waiting or _follow_return(draft, operation, stateful_set, pod)
-    waiting = waiting or stopping.wait_for_log(draft, operation, stateful_set.name, pod)
+    waiting = waiting or stopping.ensure_log_read(draft, operation, stateful_set.name, pod)
     if waiting is None:
         _conclude_restart(draft, draft.status.operation or operation, stateful_set, pod)
     return waiting

@@ -63,7 +63,7 @@ def _with_next_start(step: StepContext, operation: Operation, pod: PodState) -> 
     return operation.model_copy(update={"unclean_start": log.unclean, "clean_start": log.clean})
 
 
-def wait_for_log(draft: Draft, operation: Operation, stateful_set: str, pod: PodState) -> Wait | None:
+def ensure_log_read(draft: Draft, operation: Operation, stateful_set: str, pod: PodState) -> Wait | None:
     """Return the wait while the log of the next start, which tells how the old Kafka ended, cannot be read.
 
     A log that says nothing is read once more after the broker was seen to be back.
