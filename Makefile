@@ -276,6 +276,12 @@ e2e-matrix: venv cluster-up images ## faults in every phase of a real migration:
 	$(SAY) "the matrix fault by phase, on the embedded Kubernetes"
 	@PYTHONPATH=$(CURDIR) $(PYTHON) -m e2e.matrix $(ARGS); code=$$?; $(PYTHON) docs/generate.py; exit $$code
 
+.PHONY: e2e-nodes
+e2e-nodes: NODES := --nodes 3
+e2e-nodes: venv cluster-up images ## migrations on three nodes, each with a node drained, cut off or lost in one phase: what has no result yet (10 to 25 minutes each; resumable; ARGS="--only drain@RollingBrokers --again")
+	$(SAY) "troubles of nodes, on the embedded Kubernetes with three nodes"
+	@PYTHONPATH=$(CURDIR) $(PYTHON) -m e2e.nodes $(ARGS); code=$$?; $(PYTHON) docs/generate.py; exit $$code
+
 # ------------------------------------------------------------------------------------------------ cluster, demo
 
 .PHONY: cluster-build
@@ -286,7 +292,7 @@ cluster-build: ## fetch and build the embedded Kubernetes and helm into the cach
 .PHONY: cluster-up
 cluster-up: ## start the embedded Kubernetes, or whatever of it does not run
 	$(SAY) "$(if $(KUBE_CONTEXT),using the cluster of context $(KUBE_CONTEXT),starting the embedded Kubernetes)"
-	@$(if $(KUBE_CONTEXT),true,$(CLUSTER) up)
+	@$(if $(KUBE_CONTEXT),true,$(CLUSTER) up $(NODES))
 
 .PHONY: cluster-down
 cluster-down: ## stop the embedded Kubernetes and remove every trace but the cache

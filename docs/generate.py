@@ -1,7 +1,8 @@
 """Write the generated pages: ``python docs/generate.py [--check]``.
 
 ``api.md`` comes from the CRD and the closed sets of the models, ``findings.md`` from ``kraftbridge.models.catalogue``,
-``faults.md`` from the results of ``make e2e-matrix`` and ``make deletions-live``, ``layouts.md`` from those of ``make e2e-layouts``. With ``--check`` nothing
+``faults.md`` from the results of ``make e2e-matrix`` and ``make deletions-live``, ``layouts.md`` from those of ``make e2e-layouts``,
+``nodes.md`` from those of ``make e2e-nodes``. With ``--check`` nothing
 is written; the exit code says whether the pages are up to date.
 """
 
@@ -223,6 +224,14 @@ def layouts_page() -> str:
     return layouts_page.page(layouts.LAYOUTS, known)
 
 
+def nodes_page() -> str:
+    """Return the migrations on three nodes, from the results that are kept in `MEASURED`."""
+    sys.path.insert(0, str(DOCS.parent))
+    from e2e.harness import nodes_page  # noqa: PLC0415 - as above
+
+    return nodes_page.page({file.stem: json.loads(file.read_text()) for file in (MEASURED / "nodes").glob("*.json")})
+
+
 def odd_trees_page() -> str:
     """Return what Kafka and the tree verification make of odd trees, from the results that are kept in `MEASURED`."""
     sys.path.insert(0, str(DOCS.parent))
@@ -247,6 +256,7 @@ PAGES = {
     "broker-settings.md": broker_settings_page,
     "faults.md": faults_page,
     "layouts.md": layouts_page,
+    "nodes.md": nodes_page,
     "images/verification-growth.svg": (MEASURED / "verification/growth.svg").read_text,
     "images/rehearsal-scale.svg": (MEASURED / "rehearsal/scale.svg").read_text,
 }

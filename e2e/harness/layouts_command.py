@@ -205,15 +205,8 @@ class Batches:
 
     def look(self, view: View) -> None:
         """Note a batch of which several brokers are stopped; kill one of the first that restarts to KRaft."""
-        batch = view.status.get("batch") or {}
-        others = batch.get("others") or []
-        if not others:
-            return
-        mode = (view.status.get("brokers") or {}).get("mode", "")
-        found = (mode, tuple(batch["brokers"]))
-        if found not in self.seen:
-            self.seen.append(found)
-        if mode == "KRaft" and not self.killed:
+        others = self.note(view)
+        if others and self.seen[-1][0] == "KRaft" and not self.killed:
             self.killed = others[0]["pod"]
             self.cluster.kube.kubectl(
                 "delete",
@@ -225,6 +218,15 @@ class Batches:
                 "--force",
                 "--wait=false",
             )
+
+    def note(self, view: View) -> list[dict[str, Any]]:
+        """Note a batch of which several brokers are stopped; return the restarts of it that are followed later."""
+        batch = view.status.get("batch") or {}
+        others: list[dict[str, Any]] = batch.get("others") or []
+        found = ((view.status.get("brokers") or {}).get("mode", ""), tuple(batch.get("brokers", ())))
+        if others and found not in self.seen:
+            self.seen.append(found)
+        return others
 
 
 def differences(before: Any, after: Any, path: str = "template") -> list[str]:
@@ -269,7 +271,7 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
     try:
         for build in layout.images:
             terminal.step(f"image {build}", partial(run, IMAGES, "--vendor", arguments.vendor, f"layout-{build}"))
-        terminal.step("a clean place", lambda: _clean(kube, operator))
+        terminal.step("a clean place", lambda: clean(kube, operator))
         kube.claim_namespace(NAMESPACE, "baseline")  # cp-kafka's chart sets no security context
         terminal.step("the operator", operator.install)
         terminal.step("ZooKeeper and the brokers", cluster.add)
@@ -281,7 +283,7 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         _begin(layout, terminal, migration, by_hand=arguments.by_hand)
         told: Told = []
         batches = Batches(cluster)
-        view, refused = _follow(migration, terminal, arguments, told, load, batches)
+        view, refused = follow(migration, terminal, arguments, told, load, batches)
         result: dict[str, Any] = {
             "name": layout.name,
             "title": layout.title,
@@ -293,19 +295,19 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         }
         if view.phase == "RolledBack":
             changed = _changed_templates(layout, templates, cluster.templates())
-            broken = [*_serving(cluster), *(f"after the rollback: {each}" for each in changed)]
-            result |= {"outcome": "rolled back", **_unharmed(cluster, load, before, broken, told)}
+            broken = [*serving(cluster), *(f"after the rollback: {each}" for each in changed)]
+            result |= {"outcome": "rolled back", **unharmed(cluster, load, before, broken, told)}
         elif view.phase == "Completed":
             cluster.stop_zookeeper()
-            serving = [*_serving(cluster), *batches.missing]
+            before_release = [*serving(cluster), *batches.missing]
             mark = load.seconds()
             upgrade = _released(cluster, terminal, by_hand=arguments.by_hand)
-            broken = [*serving, *(f"after the upgrade: {problem}" for problem in _serving(cluster))]
+            broken = [*before_release, *(f"after the upgrade: {problem}" for problem in serving(cluster))]
             broken += upgrade.pop("broken")
             result |= {
                 "outcome": "migrated",
                 "upgrade": upgrade,
-                **_unharmed(cluster, load, before, broken, told, mark),
+                **unharmed(cluster, load, before, broken, told, mark),
             }
         else:
             result |= _not_migrated(view, refused=refused)
@@ -316,9 +318,9 @@ def _one(layout: Layout, kube: Kube, terminal: Terminal, arguments: argparse.Nam
         terminal.console.print(kube.troubles(NAMESPACE), markup=False)
         return False
     finally:
-        _keep_logs(cluster, operator)
+        keep_logs(cluster, operator)
         if not arguments.keep:
-            terminal.step("removing everything", lambda: _clean(kube, operator))
+            terminal.step("removing everything", lambda: clean(kube, operator))
     terminal.console.print(json.dumps(result, indent=1), markup=False, soft_wrap=True)
     if not arguments.by_hand:
         RESULTS.mkdir(parents=True, exist_ok=True)
@@ -345,7 +347,7 @@ def _released(cluster: LayoutCluster, terminal: Terminal, *, by_hand: bool) -> d
     return terminal.step("the release from before, then with the final manifest", lambda: cluster.upgrade(folder))
 
 
-def _keep_logs(cluster: LayoutCluster, operator: OperatorInstall) -> None:
+def keep_logs(cluster: LayoutCluster, operator: OperatorInstall) -> None:
     """Keep the end of the operator's log, and what each broker has logged since its last start."""
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     (ARTIFACTS / f"{cluster.layout.name}-operator.log").write_text(operator.log(4000))
@@ -371,19 +373,26 @@ def _channel(view: View) -> dict[str, Any]:
     return {"channel": {name: known[name] for name in CHANNEL if known.get(name)}}
 
 
-def _serving(cluster: LayoutCluster) -> list[str]:
+def serving(cluster: LayoutCluster) -> list[str]:
     return [
         f"{check}: {outcome}" for check, outcome in cluster.prove_serving().items() if check != ACLS and outcome != "ok"
     ]
 
 
-def _unharmed(
-    cluster: LayoutCluster, load: Load, before: dict[str, Any], broken: list[str], told: Told, mark: int | None = None
+def unharmed(
+    cluster: LayoutCluster,
+    load: Load,
+    before: dict[str, Any],
+    broken: list[str],
+    told: Told,
+    mark: int | None = None,
+    *,
+    despite_errors: bool = False,
 ) -> dict[str, Any]:
     """Return the balance of the clients, and in ``broken`` what is wrong with it and with the metadata.
 
     With ``mark``, where the release begins, the longest stall is told of each part. ``longest_stall_during`` is what the migration said last
-    when that stall began.
+    when that stall began. With ``despite_errors`` clients may get errors, which are told; records are kept all the same.
     """
     lines = load.stop()
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
@@ -394,18 +403,20 @@ def _unharmed(
     during = next((words for at, words in reversed(told) if at <= began), "before the migration")
     after = json.loads(cluster.run_client("inventory", "--without-acls"))
     broken = [*broken, *inventory_differences(before, after)]
-    broken += [] if impact.unharmed else [f"clients: {json.dumps(impact.as_json())}"]
+    fine = impact.keeps_records if despite_errors else impact.unharmed
+    broken += [] if fine else [f"clients: {json.dumps(impact.as_json())}"]
     return {"records": impact.acked, "lost": impact.lost, "duplicates": impact.duplicates,
-            "longest_stall_s": impact.longest_produce_stall_s, "longest_stall_during": during, **parts, "broken": broken}  # fmt: skip
+            "longest_stall_s": impact.longest_produce_stall_s, "longest_stall_during": during, **parts,
+            **({"errors": impact.errors} if despite_errors else {}), "broken": broken}  # fmt: skip
 
 
-def _clean(kube: Kube, operator: OperatorInstall) -> None:
+def clean(kube: Kube, operator: OperatorInstall) -> None:
     if kube.is_ours(NAMESPACE):
         remove_with_migrations(kube, NAMESPACE)
     operator.uninstall()
 
 
-def _manifest(layout: Layout) -> dict[str, Any]:
+def manifest(layout: Layout) -> dict[str, Any]:
     return {
         "apiVersion": "kraftbridge.dev/v1alpha1",
         "kind": "KafkaMigration",
@@ -444,7 +455,7 @@ def _suffix(arguments: argparse.Namespace) -> str:
 def _begin(layout: Layout, terminal: Terminal, migration: Migration, *, by_hand: bool) -> None:
     """Create the KafkaMigration, or say what is there and wait for the one that a person writes."""
     if not by_hand:
-        migration.kube.apply(json.dumps(_manifest(layout)), NAMESPACE)
+        migration.kube.apply(json.dumps(manifest(layout)), NAMESPACE)
         return
     terminal.say(
         f"[bold]Yours[/]: StatefulSets {', '.join(layout.stateful_sets)}; ZooKeeper {ZOOKEEPER}; brokers {layout.bootstrap}; "
@@ -454,7 +465,7 @@ def _begin(layout: Layout, terminal: Terminal, migration: Migration, *, by_hand:
     eventually(migration.view, f"somebody creates KafkaMigration {NAMESPACE}/{MIGRATION}", BY_HAND_SECONDS)
 
 
-def _follow(
+def follow(
     migration: Migration, terminal: Terminal, arguments: argparse.Namespace, told: Told, load: Load, batches: Batches
 ) -> tuple[View, bool]:
     """Follow it to ``Completed``, or until preflight has judged and blocks, or until the time is up.

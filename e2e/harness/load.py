@@ -53,9 +53,14 @@ class ClientImpact:
         return {name: count for name, count in self.errors.items() if name not in RECONNECTING}
 
     @property
+    def keeps_records(self) -> bool:
+        """Whether no record was lost or duplicated, and everything watched is as it must be."""
+        return self.drained and not (self.lost or self.duplicates or self.unanswered or self.broken)
+
+    @property
     def unharmed(self) -> bool:
-        """Whether no client lost or duplicated a record or received an error, and everything watched is as it must be."""
-        return self.drained and not (self.lost or self.duplicates or self.unanswered or self.failures or self.broken)
+        """Whether this holds, and no client received an error."""
+        return self.keeps_records and not self.failures
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"unharmed": self.unharmed}

@@ -2,9 +2,9 @@
 
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from e2e.harness.foreign import ForeignCluster
@@ -28,6 +28,8 @@ class OperatorInstall:
     namespace: str = "kraftbridge"
     ours: bool = True
     """False if the operators were installed by somebody else, who also removes them."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Further values of the chart."""
     chart: str = ""
     """A released chart (``oci://…``), installed with the images that it names; empty for the chart and images of this checkout."""
 
@@ -75,6 +77,7 @@ class OperatorInstall:
             "watchNamespaces": f"{{{self.watched}}}",
             "verifier.namespaces": f"{{{self.watched}}}",
             "operator.podAnnotations.run": run_id,
+            **self.values,
         }
         settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
         try:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -25,6 +26,7 @@ log.cleaner.dedupe.buffer.size=8388608
 """
 ZONES = {"a": 100, "b": 200, "c": 300}
 """Broker id of each zone's first pod."""
+ZONE_LABEL = "topology.kubernetes.io/zone"
 _ZONE_START = f"""set -e
 cp /scripts/{KEY} /tmp/{KEY}
 echo "broker.id=$((FIRST_ID + ${{HOSTNAME##*-}}))" >> /tmp/{KEY}
@@ -38,8 +40,16 @@ echo "advertised.listeners=PLAINTEXT://$HOSTNAME.{_DOMAIN}:9092" >> /etc/kafka-b
 """
 
 
-def zones(zookeeper: str, brokers: int = 1) -> tuple[dict[str, Any], ...]:
-    """Return a StatefulSet of so many brokers for each zone. Each mounts a ConfigMap of its own with the properties and the scripts that start and probe the broker."""
+def zones(
+    zookeeper: str, brokers: int = 1, nodes: Mapping[str, str] = MappingProxyType({})
+) -> tuple[dict[str, Any], ...]:
+    """Return a StatefulSet of so many brokers for each zone. Each mounts a ConfigMap of its own with the properties and the scripts that start and probe the broker.
+
+    Parameters
+    ----------
+    nodes
+        The zone of the nodes on which each zone's brokers run; anywhere by default.
+    """
     objects = [_service()]
     for zone, first_id in ZONES.items():
         name = f"kafka-{zone}"
@@ -49,7 +59,10 @@ def zones(zookeeper: str, brokers: int = 1) -> tuple[dict[str, Any], ...]:
         container["env"].append({"name": "FIRST_ID", "value": str(first_id)})
         container["readinessProbe"] = {"exec": {"command": ["bash", "/scripts/ready.sh"]}, "periodSeconds": 3}
         volume = {"name": VOLUME, "configMap": {"name": f"{name}-files"}}
-        objects.append(_stateful_set(name, brokers, {"containers": [container], "volumes": [volume]}, {"zone": zone}))
+        pod = {"containers": [container], "volumes": [volume]}
+        if nodes:
+            pod["nodeSelector"] = {ZONE_LABEL: nodes[zone]}
+        objects.append(_stateful_set(name, brokers, pod, {"zone": zone}))
     return tuple(objects)
 
 

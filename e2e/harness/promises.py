@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from types import MappingProxyType
 
 GRACE_S = 3.0
 """Maximum age of the observation on which the operator bases an action."""
@@ -63,10 +64,11 @@ def broken_restarts(
     brokers: AbstractSet[str],
     struck_uids: AbstractSet[str],
     window: tuple[float, float],
+    zones: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
     """Return the broken guarantees about restarts within a period.
 
-    A broker may be stopped only while every other broker is up, and no pod may be stopped while a partition is below its min ISR.
+    A broker may be stopped only while every other broker is up, but for those of its own zone if ``zones`` has the brokers' zones, and no pod may be stopped while a partition is below its min ISR.
     Problems that began less than ``GRACE_S`` before a stop were unknown at the decision. A pod that is already down may be restarted.
     Controllers that stop together are the end of a quorum, which needs no ISR.
     """
@@ -79,6 +81,7 @@ def broken_restarts(
             broken += [
                 f"{stop.pod} was stopped while {other} had been down for {seconds:.0f} s"
                 for other in sorted(brokers - {stop.pod})
+                if not zones or zones[other] != zones[stop.pod]
                 if (seconds := _down_for(samples, other, stop.at)) >= GRACE_S
             ]
         elif any(s.pod not in brokers and s is not stop and abs(s.at - stop.at) < GRACE_S for s in every_stop):
