@@ -6,6 +6,8 @@ restarts, and anew before each further one until the copy has begun.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import NOT_NEEDED
 from kraftbridge.models.phase import Phase
@@ -37,11 +39,18 @@ def wait_before_restart(step: StepContext, besides: int | None = None) -> Wait |
     return None
 
 
-def blockers(step: StepContext) -> list[str]:
-    """Return the ways that are known to be closed: a restart that is recorded does not begin then."""
+def blockers(step: StepContext, away: AbstractSet[int] = frozenset()) -> list[str]:
+    """Return the ways that are known to be closed: a restart that is recorded does not begin then.
+
+    Parameters
+    ----------
+    away
+        Brokers that restart now. Nobody connects to them until they listen again.
+    """
     if step.status.phase not in _PHASES or copy_has_begun(step):
         return []
-    return [_words(standing, 1) for standing in _closed(step)]
+    expected = {f"broker/{broker}" for broker in away}
+    return [_words(standing, 1) for standing in _closed(step) if standing.object not in expected]
 
 
 def closed(step: StepContext) -> str:

@@ -24,6 +24,7 @@ from tests.support.observations import (
     survey,
     zookeeper,
 )
+from tests.unit.phases.test_reaching import closed
 from tests.unit.phases.test_topic_ids import LIFTED, node, processes
 
 from kraftbridge.models.assignments import Assignments, PodBudget, Replicas, SeenAssignments
@@ -263,6 +264,14 @@ def taking_over() -> Situation:
 def test_a_broker_that_stops_need_not_show_its_topics_ids_again_before_the_next_one_joins_it() -> None:
     """With a lifted protocol every batch was announced, and each broker restarted alone."""
     assert restarts(taking_over().decide()) == [2]
+
+
+def test_the_way_to_a_broker_that_starts_keeps_none_from_joining_its_batch() -> None:
+    """On three nodes: broker 300 was starting, and that nobody could connect to it held broker 301 back."""
+    starting = with_pod(taking_over(), 0, uid="new-0", ready=False, deleting=False)
+    case = starting.with_status(operation=operation(0, exit_code=0))
+    assert restarts(case.observing(paths=closed(0)).decide()) == [2]
+    assert restarts(case.observing(paths=closed(1)).decide()) == []
 
 
 @pytest.mark.parametrize("broker", [1, 2])
