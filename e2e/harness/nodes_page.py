@@ -27,16 +27,17 @@ The trouble comes to a further node with two brokers and a controller, as soon a
 """
 
 TABLE = """
-| trouble | when | result | lost | longest stall | errors of clients | down together | below min ISR | whole again |
-|---|---|---|---|---|---|---|---|---|"""
+| trouble | when | result | lost | longest stall | errors of clients | batches | down by us | below min ISR | whole again |
+|---|---|---|---|---|---|---|---|---|---|"""
 
 COLUMNS = """
 - *Result*: the phase in which it ended, and after how many seconds. **✗** means that something was not as promised (below). Promised is: no acknowledged record is lost or doubled, the metadata is as before, the controllers run one in each zone,
   the operator stops no broker while one of another zone is down, and no partition falls below its min ISR without a trouble. It is checked against observed pods, partitions and clients, not against the status of the operator.
 - *Lost*: records that were acknowledged and cannot be read afterwards, out of the records that were acknowledged.
 - *Longest stall*: the longest time between sending a record and its acknowledgement. In brackets: what the migration said last when it began.
-- *Errors of clients*: by kind, and how many; with a trouble they are not promised away.
-- *Down together*: the batches of several brokers (mode to which they restarted).
+- *Errors of clients*: by kind, and how many; with a trouble they are told, and not judged.
+- *Batches*: the batches of several brokers (mode to which they restarted). *Down by us*: the most brokers that the operator had down at a time. The next one of a batch is stopped once the one before has handed over its leaders;
+  where a broker ends within seconds, that is seen only when its next start tells how it ended, and it may be Ready again by then.
 - *Below min ISR*: the most partitions at a time from the beginning of the trouble until every replica is in sync again.
 - *Whole again*: how many seconds the trouble lasted, and how many seconds later every replica was in sync.
 """
@@ -77,7 +78,7 @@ def page(known: Results) -> str:
 def _row(cell: Cell, result: Mapping[str, Any] | None) -> str:
     head = f"| `{cell.trouble}` | {cell.when} |"
     if result is None:
-        return f"{head} not run yet | | | | | | |"
+        return f"{head} not run yet | | | | | | | |"
     mark = "**✗** " if result["broken"] else ""
     errors = ", ".join(f"{name} {count}" for name, count in sorted(result.get("errors", {}).items())) or "none"
     together = "; ".join(f"{', '.join(map(str, brokers))} ({mode})" for mode, brokers in result["batches"])
@@ -86,7 +87,7 @@ def _row(cell: Cell, result: Mapping[str, Any] | None) -> str:
     whole = f"{trouble['seconds']} s, {trouble['whole_again_after_s']} s" if trouble else ""
     return (
         f"{head} {mark}`{result['phase']}`, {result['seconds']} s | {result['lost']} of {result['records']} "
-        f"| {result['longest_stall_s']} s ({_text(result['longest_stall_during'])}) | {errors} | {together} | {below} | {whole} |"
+        f"| {result['longest_stall_s']} s ({_text(result['longest_stall_during'])}) | {errors} | {together} | {result['brokers_down_at_once_by_us']} | {below} | {whole} |"
     )
 
 

@@ -24,7 +24,7 @@ from tests.unit.test_docs import ROOT
 DRAIN = Cell(Trouble.DRAIN, When.ROLLING_BROKERS)
 RESULT = {
     "phase": "Completed", "seconds": 700, "records": 9, "lost": 0, "longest_stall_s": 2.5, "longest_stall_during": "RollingBrokers: broker 1",
-    "batches": [["KRaft", [200, 201]]], "below_min_isr": 0, "broken": [],
+    "batches": [["KRaft", [200, 201]]], "brokers_down_at_once_by_us": 2, "below_min_isr": 0, "broken": [],
 }  # fmt: skip
 TROUBLE = {
     "node": "n-2", "pods": ["kafka-b-0"], "seconds": 80, "whole_again_after_s": 30, "below_min_isr": 4, "said": ["pod <x> is *gone* (9 s)"],
@@ -112,8 +112,8 @@ def test_brokers_of_one_zone_may_be_down_together_and_no_others() -> None:
     ("result", "words"),
     [
         (None, "| `drain` | RollingBrokers | not run yet |"),
-        (RESULT, "| `Completed`, 700 s | 0 of 9 | 2.5 s (RollingBrokers: broker 1) | none | 200, 201 (KRaft) | 0 |  |"),
-        (RESULT | {"trouble": TROUBLE, "errors": {"X": 2}}, "| X 2 | 200, 201 (KRaft) | 4 | 80 s, 30 s |"),
+        (RESULT, "| `Completed`, 700 s | 0 of 9 | 2.5 s (RollingBrokers: broker 1) | none | 200, 201 (KRaft) | 2 | 0 |  |"),
+        (RESULT | {"trouble": TROUBLE, "errors": {"X": 2}}, "| X 2 | 200, 201 (KRaft) | 2 | 4 | 80 s, 30 s |"),
         (RESULT | {"trouble": TROUBLE}, "- pod &lt;x> is \\*gone\\* (9 s)"),
         (RESULT | {"broken": ["1 lost"]}, "| **✗** `Completed`, 700 s |"),
         (RESULT | {"broken": ["1 lost"]}, "- `drain@RollingBrokers`: 1 lost."),
