@@ -69,7 +69,8 @@ def _layout(form: Form) -> struct.Struct:
 def _rows(form: Form) -> re.Pattern[bytes]:
     """Return what matches partitions of a form without tagged fields, one after the other."""
     nodes = b"".join(re.escape(bytes((count + 1,))) + b".{%d}" % (_INT.size * count) for count in form)
-    return re.compile(b"(?:.{%d}%b\\0)++" % (_PARTITION.size, nodes), re.DOTALL)
+    # Not possessive: Python before 3.11.5 then leaves off within the next partition (gh-106052).
+    return re.compile(b"(?:.{%d}%b\\0)+" % (_PARTITION.size, nodes), re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
