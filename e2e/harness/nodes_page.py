@@ -60,18 +60,16 @@ def page(known: Results) -> str:
     )
     if bad := [(cell, result) for cell, result in found if result["broken"]]:
         parts += ["\n## Not as promised\n", *(f"- `{c}`: {_text(what)}." for c, r in bad for what in r["broken"])]
-    if struck := [(cell, result["trouble"]) for cell, result in found if "trouble" in result]:
+    if struck := [(cell, result) for cell, result in found if "trouble" in result]:
         parts.append("\n## Messages of the operator\n")
         parts.append(
             "While the trouble lasted, with the seconds for which each was shown. Messages that differ in numbers only are shown once."
         )
-        for cell, trouble in struck:
-            carried = ", ".join(trouble["pods"])
-            parts += [
-                f"\n### {cell}\n",
-                f"`{trouble['node']}` carried {carried}.\n",
-                *(f"- {_text(text)}" for text in trouble["said"]),
-            ]
+        for cell, result in struck:
+            trouble = result["trouble"]
+            note = f" {result['note']}." if "note" in result else ""
+            parts.append(f"\n### {cell}\n\n`{trouble['node']}` carried {', '.join(trouble['pods'])}.{note}\n")
+            parts += [f"- {_text(text)}" for text in trouble["said"]]
     return "\n".join(parts) + "\n"
 
 

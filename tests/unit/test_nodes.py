@@ -114,6 +114,7 @@ def test_brokers_of_one_zone_may_be_down_together_and_no_others() -> None:
         (None, "| `drain` | RollingBrokers | not run yet |"),
         (RESULT, "| `Completed`, 700 s | 0 of 9 | 2.5 s (RollingBrokers: broker 1) | none | 200, 201 (KRaft) | 2 | 0 |  |"),
         (RESULT | {"trouble": TROUBLE, "errors": {"X": 2}}, "| X 2 | 200, 201 (KRaft) | 2 | 4 | 80 s, 30 s |"),
+        (RESULT | {"trouble": TROUBLE, "note": "It was warm"}, "`n-2` carried kafka-b-0. It was warm.\n"),
         (RESULT | {"trouble": TROUBLE}, "- pod &lt;x> is \\*gone\\* (9 s)"),
         (RESULT | {"broken": ["1 lost"]}, "| **✗** `Completed`, 700 s |"),
         (RESULT | {"broken": ["1 lost"]}, "- `drain@RollingBrokers`: 1 lost."),
