@@ -35,6 +35,7 @@ COLUMNS = """
   the operator stops no broker while one of another zone is down, and no partition falls below its min ISR without a trouble. It is checked against observed pods, partitions and clients, not against the status of the operator.
 - *Lost*: records that were acknowledged and cannot be read afterwards, out of the records that were acknowledged.
 - *Longest stall*: the longest time between sending a record and its acknowledgement. In brackets: what the migration said last when it began.
+  A node without network closes no connection: a request that is under way to its brokers waits for the client's own timeout, which is 60 s in librdkafka (`socket.timeout.ms`).
 - *Errors of clients*: by kind, and how many; with a trouble they are told, and not judged.
 - *Batches*: the batches of several brokers (mode to which they restarted). *Down by us*: the most brokers that the operator had down at a time. The next one of a batch is stopped once the one before has handed over its leaders;
   where a broker ends within seconds, that is seen only when its next start tells how it ended, and it may be Ready again by then.
