@@ -27,7 +27,7 @@ from kraftbridge.models.observation import (
     clues_in,
 )
 from kraftbridge.models.phase import BrokerMode
-from kraftbridge.models.pod_problem import LOST_NODE, OOM_KILLED, UNSCHEDULABLE, WAITS
+from kraftbridge.models.pod_problem import LOST_NODE, OOM_KILLED, UNSCHEDULABLE, WAITS, PodProblem
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import MigrationStatus
 from kraftbridge.models.survey import DOES_NOT_EXIST
@@ -585,7 +585,10 @@ def _nodes(
     sets: tuple[StatefulSetState | Unobserved, ...],
     controllers: ControllersWorkload | Unobserved,
 ) -> list[tuple[str, PodState, str]]:
-    """Return the nodes whose logs are useful, with the container; nodes that are down come first."""
+    """Return the nodes whose logs are useful, with the container; nodes that are down come first.
+
+    The API server waits for seconds for each log on a machine that does not answer, and tells nothing of it.
+    """
     nodes = []
     if isinstance(controllers, ControllersWorkload) and controllers.stateful_set is not None:
         nodes += [(f"controller {pod.ordinal}", pod, KAFKA_CONTAINER) for pod in controllers.stateful_set.pods]
@@ -594,4 +597,5 @@ def _nodes(
         if not pod.ready or pod.name == operating:
             node = f"broker {status.broker_ids.get(pod.name, '?')} (pod {pod.name})"
             nodes.append((node, pod, spec.brokers.container))
-    return sorted(nodes, key=lambda n: n[1].ready)
+    answering = [node for node in nodes if node[1].problem is not PodProblem.NODE_LOST]
+    return sorted(answering, key=lambda n: n[1].ready)
