@@ -18,6 +18,7 @@ UNDER_WAY = "Copies of the brokers' pods are started"
 OPERATOR_IMAGE = "localhost/kraftbridge-operator:dev"
 OTHER_IMAGE = "localhost/kraftbridge-busybox:1"
 """An image of the embedded cluster that is no Kafka."""
+NO_IMAGE = "localhost/kraftbridge-nowhere:1"
 KAFKA_VARIABLES = {"configStyle": "Env", "envPrefix": "KAFKA_"}
 COPIES = "kraftbridge.dev/role=dry-start"
 HOST_PATH = Path("/var/tmp/kraftbridge-dry-start-host-path")
@@ -36,10 +37,13 @@ def cluster(kube: Kube) -> Iterator[ForeignCluster]:
         yield foreign
 
 
-def _judged(cluster: ForeignCluster, name: str, change: dict[str, Any] | None = None) -> View:
+def _judged(
+    cluster: ForeignCluster, name: str, change: dict[str, Any] | None = None, controllers: dict[str, Any] | None = None
+) -> View:
     """Apply a migration that stops after preflight; return it once preflight has passed or is blocked."""
     resource = manifest(cluster, name, target="Preflight", runner="Job")
     resource["spec"]["brokers"] |= change or {}
+    resource["spec"]["controllers"] |= controllers or {}
     cluster.kube.apply(json.dumps(resource), NAMESPACE)
     migration = Migration(cluster.kube, NAMESPACE, name)
 
@@ -242,3 +246,14 @@ def test_a_tag_that_moved_is_found_and_the_finding_ends_when_it_moves_back(clust
         run(CLUSTER, "tag-image", KAFKA_IMAGE, tag)
         back = [{"op": "replace", "path": "/spec/template", "value": before}]
         cluster.kube.kubectl(*patch, "json", "-p", json.dumps(back))
+
+
+def test_a_node_that_cannot_get_an_image_is_named(cluster: ForeignCluster) -> None:
+    """The controllers' image, which no node has and no registry: the brokers' copies run, and their nodes have all of theirs."""
+    view = _judged(cluster, "no-image", controllers={"image": NO_IMAGE})
+    found = [f for f in view.status["findings"] if f["code"] == "ImageNotPullable"]
+    assert [f["object"] for f in found] == ["controllers"]
+    (node,) = cluster.kube.list("nodes")
+    assert re.search(
+        rf"node {node['metadata']['name']} .*{NO_IMAGE}: (ErrImagePull|ImagePullBackOff): ", found[0]["reason"]
+    )

@@ -18,11 +18,13 @@ from kraftbridge.models.dry_start import (
     DryStartRun,
     DryStartStage,
     FenceProof,
+    PullKey,
     RunPod,
 )
-from kraftbridge.models.runs import DRY_START_PARALLEL
+from kraftbridge.models.runs import DRY_START_PARALLEL, PULL_LIMIT
 from kraftbridge.models.status import DryStartRunStatus
 
+PULLS = tuple(PullKey(owner, node) for owner in ("StatefulSet/kafka", "controllers") for node in ("node-1", "node-2"))
 TRIALS = (DryStartStage.FIRST_TRIALS, DryStartStage.LAST_TRIALS)
 
 
@@ -43,7 +45,15 @@ class DryStart:
     @property
     def plan(self) -> DryStartPlan:
         """What it sets out to do."""
-        return DryStartPlan(tuple(c.key for c in self.found.copies), tuple(c.key for c in self.found.trials))
+        copies = tuple(c.key for c in self.found.copies)
+        pulls = () if self.found.is_of_ids else PULLS
+        return DryStartPlan(copies, tuple(c.key for c in self.found.trials), pulls=pulls)
+
+    def names(self, run: DryStartRunStatus) -> list[str]:
+        """Return the names of the pods of the present stage."""
+        if run.stage is DryStartStage.PULLS:
+            return [f"{key.owner} on {key.node}" for key in self.plan.pulls]
+        return [_name(c) for c in self.outcomes(run)]
 
     def outcomes(self, run: DryStartRunStatus) -> tuple[CopyOutcome, ...]:
         """Return what the copies of the present stage show."""
@@ -68,9 +78,13 @@ class DryStarts:
         """Make the pods of a stage, of the templates as they are now."""
         known = self.runs.setdefault(run.run_id, DryStart(present))
         stage = DryStartStage.COPIES if run.stage is DryStartStage.PROBE else run.stage
-        if stage not in known.made:
-            known.gated |= {_name(c) for c in known.outcomes(run)}
-            known.made.add(stage)
+        if stage in known.made:
+            return
+        known.made.add(stage)
+        if stage is DryStartStage.PULLS:
+            self._pull(known, known.names(run))
+        else:
+            known.gated |= set(known.names(run))
 
     def fence(self, run_id: str) -> None:
         """Close the fence, and let the probe try it."""
@@ -95,6 +109,15 @@ class DryStarts:
                 self._time.after(DEADLINE_SECONDS, partial(self._end, known, name))
         if len(known.running) > DRY_START_PARALLEL:
             self.broken = f"{len(known.running)} copies of brokers' pods ran at once, and {DRY_START_PARALLEL} may"
+
+    def _pull(self, known: DryStart, names: list[str]) -> None:
+        """Let nodes get images; one may take longer than anybody waits."""
+        known.running |= set(names)
+        for name in names:
+            if self.random.random() < self.hangs:
+                self._time.after(PULL_LIMIT.total_seconds() + 60, partial(self._end, known, name))
+            else:
+                self._later(partial(self._end, known, name))
 
     def collect(self, run: DryStartRunStatus) -> None:
         """Record what the copies of the stage show, and delete them."""
@@ -133,7 +156,7 @@ class DryStarts:
         known = self.runs.get(run.run_id)
         if known is None:
             return DryStartRun(run.run_id)
-        wanted = [_name(c) for c in known.outcomes(run)]
+        wanted = known.names(run)
         names = known.gated | known.running | known.ended
         return DryStartRun(
             run.run_id,

@@ -76,7 +76,7 @@ _AGENT: Final = f"-javaagent:{DIRECTORY}/agent.jar={DIRECTORY}"
 _JVM: Final = "-Xms16m -Xmx96m -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
 """A small heap, and the quick compiler alone: a copy lives for a second, and several start at once."""
 _USERS_OPTIONS: Final = "KRAFTBRIDGE_USERS_JAVA_TOOL_OPTIONS"
-_RESTRICTED: Final[Mapping[str, Any]] = {
+RESTRICTED: Final[Mapping[str, Any]] = {
     "runAsNonRoot": True,
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -311,10 +311,10 @@ def probe_pod(facts: DryStartFacts, closed: tuple[str, ...]) -> Object:
         "image": facts.operator_image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-m", "kraftbridge.pods.fence", *(f"--closed={address}" for address in closed)],
-        "resources": facts.pods.helper_resources or _small({}),
-        "securityContext": dict(_RESTRICTED),
+        "resources": facts.pods.helper_resources or small_resources(),
+        "securityContext": dict(RESTRICTED),
     }
-    pod = _pod(facts, probe_name(facts.run), {"containers": [container]})
+    pod = pod_of_run(facts, probe_name(facts.run), {"containers": [container]})
     return pods.with_settings(pod, facts.pods)
 
 
@@ -345,7 +345,7 @@ def copy_pod(facts: DryStartFacts, copied: CopyFacts) -> Object:
     if security := template.get("securityContext"):
         # Kernel parameters are the node's in part.
         spec["securityContext"] = _without(security, ("sysctls",))
-    return pods.copied_with_settings(_pod(facts, copy_name(copied.key, facts.run), spec), facts.pods)
+    return pods.copied_with_settings(pod_of_run(facts, copy_name(copied.key, facts.run), spec), facts.pods)
 
 
 def _kept(source: Mapping[str, Any], keys: Collection[str]) -> Object:
@@ -358,7 +358,8 @@ def _without(source: Mapping[str, Any], keys: Collection[str]) -> Object:
     return {key: copy.deepcopy(value) for key, value in source.items() if key not in keys}
 
 
-def _pod(facts: DryStartFacts, name: str, spec: Object) -> Object:
+def pod_of_run(facts: DryStartFacts, name: str, spec: Object) -> Object:
+    """Return a pod of the run behind its gate: it ends by itself, has no token, and resolves no name."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -446,6 +447,11 @@ def field_value(copied: CopyFacts, path: str) -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def small_resources() -> Object:
+    """Return the resources of a container of ours that does next to nothing."""
+    return _small({})
 
 
 def _small(resources: Mapping[str, Any], *, requests: bool = True) -> Object:
@@ -539,7 +545,7 @@ def _api_server(facts: DryStartFacts, copied: CopyFacts) -> Object:
             "failureThreshold": 60,
         },
         "resources": facts.pods.helper_resources or _no_more_than(copied, {}),
-        "securityContext": {**_RESTRICTED, "runAsNonRoot": not _runs_as_root(copied)},
+        "securityContext": {**RESTRICTED, "runAsNonRoot": not _runs_as_root(copied)},
         "volumeMounts": [
             {"name": API, "mountPath": API_DIRECTORY},
             {"name": f"{_VOLUME}-run", "mountPath": "/kraftbridge-run", "readOnly": True},
@@ -586,7 +592,7 @@ def _prepare(facts: DryStartFacts, copied: CopyFacts, volumes: Sequence[Object])
         ],
         "env": [{"name": "META_PROPERTIES", "value": text}],
         "resources": facts.pods.helper_resources or _no_more_than(copied, {}),
-        "securityContext": {**_RESTRICTED, "runAsNonRoot": not _runs_as_root(copied)},
+        "securityContext": {**RESTRICTED, "runAsNonRoot": not _runs_as_root(copied)},
         "volumeMounts": [
             {"name": _VOLUME, "mountPath": DIRECTORY},
             {"name": f"{_VOLUME}-run", "mountPath": "/kraftbridge-run", "readOnly": True},

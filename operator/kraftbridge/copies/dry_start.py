@@ -245,6 +245,8 @@ def copies_in(plan: DryStartPlan, stage: DryStartStage, collected: Collected, *,
     choosing
         Whether the channel is open: the trials are then made of every StatefulSet.
     """
+    if stage is DryStartStage.PULLS:
+        return ()
     if stage not in _TRIALS:
         return plan.copies
     present = collected.get(DryStartStage.COPIES, ())
@@ -268,11 +270,13 @@ def copies_in(plan: DryStartPlan, stage: DryStartStage, collected: Collected, *,
 def stage_after(
     plan: DryStartPlan, stage: DryStartStage, collected: Collected, *, choosing: bool
 ) -> DryStartStage | None:
-    """Return the next stage of a dry start that has copies, None if there is none."""
+    """Return the next stage of a dry start that has pods, None if there is none."""
+    if stage is DryStartStage.PULLS:
+        return None
     for later in _TRIALS[0 if stage is DryStartStage.COPIES else _TRIALS.index(stage) + 1 :]:
         if copies_in(plan, later, collected, choosing=choosing):
             return later
-    return None
+    return DryStartStage.PULLS if plan.pulls else None
 
 
 def referenced(pod: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -1404,6 +1404,19 @@ class Code(StrEnum):
         "The operator does not know the inputs of the brokers' pods: {reason}",
         "Let the operator read the StatefulSets of the brokers, and the ConfigMaps and Secrets that they refer to",
     )
+    IMAGES_NOT_TRIED = (
+        "ImagesNotTried", _WARNING, _PREFLIGHT,
+        "It is not known of every node whether it gets the images of the next pods: {reason}",
+        "Let the operator list nodes. A pod that moves to a node which cannot get its image does not start again",
+    )
+    IMAGE_NOT_PULLABLE = (
+        "ImageNotPullable", _BLOCKING, _PREFLIGHT,
+        "A pod that is placed on {nodes} would not start: {problem}",
+        ("Push the image to a registry that these nodes reach, correct the pull secrets, or load it on the nodes; "
+         "or keep these pods from them (nodeSelector, affinity, taints). "
+         "Accept this finding only if none of these pods will be placed there during the migration"),
+        _ACCEPTABLE,
+    )
 
     # ------------------------------------------------------------ comparisons
 

@@ -18,6 +18,8 @@ PLAN_KEY: Final = "plan.json"
 """Key of the `DryStartPlan` in the ConfigMap of a dry start."""
 UNKNOWN_BROKER: Final = -1
 """Id of a copy that shows the id of its broker, and has nothing else to show."""
+NOT_PULLED_KEY: Final = "not-pulled.json"
+"""Key of the images that nodes could not get."""
 PROBLEM_KEY: Final = "problem"
 """Key of the reason why a run cannot go on."""
 
@@ -157,6 +159,26 @@ class CopyOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class PullKey:
+    """Whose images are pulled on which node."""
+
+    owner: str
+    """``StatefulSet/NAME``, or ``controllers``."""
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePull:
+    """An image that a node could not get."""
+
+    key: PullKey
+    image: str
+    """``""`` where none of the owner's images was tried there."""
+    problem: str
+    """Reason."""
+
+
+@dataclass(frozen=True, slots=True)
 class DryStartReport:
     """One dry start of all StatefulSets."""
 
@@ -173,6 +195,10 @@ class DryStartReport:
     """Reason why there are no copies, subject first."""
     untried: str = ""
     """Reason why the brokers' credentials for the controllers' listener could not be tried."""
+    not_pulled: tuple[ImagePull, ...] = ()
+    """Images of the next pods that nodes could not get."""
+    nodes_unknown: str = ""
+    """Reason why no node could be asked for them."""
 
     @property
     def is_of_ids(self) -> bool:
@@ -194,6 +220,8 @@ class DryStartStage(StrEnum):
     """Copies of the first pods run with the overlay in other channels."""
     LAST_TRIALS = "LastTrials"
     """Copies of the last pods run in the channels that reach the first ones."""
+    PULLS = "Pulls"
+    """Each node that may get a pod of the brokers or a controller gets its images."""
 
     @property
     def made_key(self) -> str:
@@ -217,6 +245,10 @@ class DryStartPlan:
     """Addresses that the operator has reached, and that the fence must close."""
     untried: str = ""
     """Reason why the brokers' credentials for the controllers' listener cannot be tried."""
+    pulls: tuple[PullKey, ...] = ()
+    """Whose images each node gets."""
+    nodes_unknown: str = ""
+    """Reason why no node can be asked for them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
         ),
         Unrun.OBJECTS,
     ),
-    Code.SURVEY_UNKNOWN: Unrun.NODES,
+    **dict.fromkeys((Code.SURVEY_UNKNOWN, Code.IMAGE_NOT_PULLABLE, Code.IMAGES_NOT_TRIED), Unrun.NODES),
     **dict.fromkeys(
         (
             Code.BROKERS_TOO_OLD,

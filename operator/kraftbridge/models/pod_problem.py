@@ -29,6 +29,18 @@ class PodProblem(StrEnum):
         return self in (PodProblem.CRASHING, PodProblem.CAPACITY, PodProblem.NODE_LOST)
 
 
+PULL_REFUSALS: Final = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    }
+)
+"""Reasons of a container whose node cannot get its image (``pkg/kubelet/images/types.go``, CRI's ``errors.go``)."""
 WAITS: Final = {
     "ImagePullBackOff": PodProblem.IMAGE,
     "ErrImagePull": PodProblem.IMAGE,

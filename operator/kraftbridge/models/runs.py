@@ -20,6 +20,8 @@ _MIGRATION_CHARACTERS: Final = 30
 """Of the migration's name in the id of a run, which is a label (63 characters)."""
 DRY_START_POD_LIMIT: Final = timedelta(seconds=90)
 """Time limit for each pod of a dry start from the moment when it is let go, and for making those of a stage."""
+PULL_LIMIT: Final = timedelta(minutes=5)
+"""Time limit for the nodes to get the images of the next pods: all begin at once, and an image has up to a gigabyte."""
 DRY_START_PARALLEL: Final = 4
 """Most copies of a dry start that run at once; the others wait behind their gates, where they cost nothing.
 

@@ -16,7 +16,7 @@ from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun, Release
 from kraftbridge.models.dry_start import DryStartRun, DryStartStage, DryStartState, FenceProof, RunPod
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Part, Phase
-from kraftbridge.models.runs import DRY_START_PARALLEL, RUNS, RunKind
+from kraftbridge.models.runs import DRY_START_PARALLEL, PULL_LIMIT, RUNS, RunKind
 from kraftbridge.models.runs import DRY_START_POD_LIMIT as POD_LIMIT
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import DryStartRunStatus, DryStartStatus, MigrationStatus, chooses_channel
@@ -160,14 +160,15 @@ def _run_copies(draft: Draft, run: DryStartRunStatus, seen: DryStartRun) -> None
         return
     run = _record_releases(draft, run, seen.pods)
     last_release = max(run.released.values(), default=run.stage_at)
-    if draft.now > last_release + 2 * POD_LIMIT:
+    limit = PULL_LIMIT if run.stage is DryStartStage.PULLS else POD_LIMIT
+    if draft.now > last_release + 2 * limit:
         _give_up(draft, run, _past_limit(draft, "what the copies showed could not be collected"))
         return
     begun = [pod for pod in seen.pods if not pod.ended and not waits(pod, run)]
     stuck = _note_stuck(draft, run, is_stuck=bool(begun) and all(pod.trouble and not pod.gated for pod in begun))
     gated = tuple(pod.name for pod in begun if pod.gated)
     # Those that ran before the release was recorded have the time of their stage.
-    if stuck or all(draft.now > run.released.get(pod.name, run.stage_at) + POD_LIMIT for pod in begun):
+    if stuck or all(draft.now > run.released.get(pod.name, run.stage_at) + limit for pod in begun):
         draft.act(CollectRun(RunKind.DRY_START, run.run_id))
     elif gated:
         draft.act(ReleaseRun(RunKind.DRY_START, run.run_id, gated))

@@ -10,8 +10,10 @@ from typing import Any, Final
 from kraftbridge.builders import dry_start_pods as builder
 from kraftbridge.builders.broker_overlays import INHERITED_OPTIONS, configuration, overlaid_settings
 from kraftbridge.builders.dry_start_pods import CopyFacts
+from kraftbridge.builders.pods import completed, with_settings
 from kraftbridge.config import Settings
 from kraftbridge.copies import dry_start
+from kraftbridge.copies.image_pulls import Wanted, images_of
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
 from kraftbridge.models.dry_start import UNKNOWN_BROKER, ListenerOfControllers
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
@@ -252,6 +254,38 @@ class InputReader:
                     trials.append((copy, overlaid_settings(other, facts, mode)))
         return trials
 
+    def wanted_images(self, migration: Migration, copies: Sequence[Copy]) -> tuple[Wanted, ...]:
+        """Return the images of the next pods of each StatefulSet, in whatever mode, and of the controllers.
+
+        The agent and the helpers of both are in the operator's image.
+        """
+        by_set: dict[str, list[CopyFacts]] = {}
+        for copy, _ in copies:
+            by_set.setdefault(copy.key.stateful_set, []).append(copy)
+        ours = {self._settings.operator_image: "IfNotPresent"}
+        wanted = []
+        for name, of_set in sorted(by_set.items()):
+            templates = [copy.stateful_set["spec"]["template"]["spec"] for copy in of_set]
+            pull = section(of_set[0].live, "spec").get("imagePullSecrets")
+            template = {**templates[0], **({"imagePullSecrets": pull} if pull else {})}
+            wanted.append(Wanted(f"StatefulSet/{name}", images_of(*templates) | ours, template))
+        spec = migration.spec
+        pods = completed(spec.pods, self._facts.pod_defaults(migration.identity.namespace, spec))
+        controllers = with_settings({"metadata": {}, "spec": {}}, pods, spec.controllers)["spec"]
+        images = {spec.controllers.image: str(spec.controllers.image_pull_policy)} | ours
+        return (*wanted, Wanted("controllers", images, controllers))
+
+    def nodes(self) -> tuple[str, ...]:
+        """Return the nodes that take pods: Ready and not cordoned.
+
+        Raises
+        ------
+        ObservationError
+            They cannot be listed.
+        """
+        nodes = filter(workloads.takes_pods, self._facts.kubernetes.list("v1", "Node", None))
+        return tuple(sorted(node["metadata"]["name"] for node in nodes))
+
     def closed(self, identity: Identity, spec: MigrationSpec, sources: Sequence[_Source]) -> tuple[str, ...]:
         """Return the addresses that copies must not reach.
 
@@ -325,7 +359,7 @@ def _fingerprint(
     untried: str = "",
 ) -> str:
     of_listener = None if listener is None else sorted(asdict(listener).items())
-    common = [settings.operator_image, accepts_unfenced(spec), of_listener, untried]
+    common = [settings.operator_image, spec.controllers.image, accepts_unfenced(spec), of_listener, untried]
     return dry_start.fingerprint([*common, *(s.parts for s in sources)])
 
 

@@ -10,20 +10,35 @@ from typing import Any
 
 import pytest
 from tests.support.fakes import READ_VERBS, Killed
-from tests.unit.services.conftest import Operator, new_operator
+from tests.unit.services.conftest import SETTINGS, Operator, new_operator
 
 from kraftbridge.builders.broker_overlays import setting_of
 from kraftbridge.builders.dry_start_pods import ROLE
+from kraftbridge.builders.image_pulls import NO_PROGRAM
 from kraftbridge.constants import LABEL_ROLE
+from kraftbridge.exceptions import ActionError, ObservationError
 from kraftbridge.models.dry_start import DryStartStage
 from kraftbridge.models.runs import DRY_START_PARALLEL
+from kraftbridge.models.spec import ControllersSpec
 from kraftbridge.models.status import DryStartStatus
 from kraftbridge.pods.fence import EXIT_REACHED
 from kraftbridge.services import dry_start_inputs
 from kraftbridge.services.observe import dry_starts as seen
 
+BROKERS_IMAGE = "kafka:3.9"
+CONTROLLERS_IMAGE = ControllersSpec().image
+OPERATORS_IMAGE = SETTINGS.operator_image
+NO_SUCH_PROGRAM = {"terminated": {"exitCode": 128, "reason": "StartError"}}
 COPIES = 7
 """Of three brokers: each in its present mode, the first and the last in the two others."""
+
+
+def pull_nodes(pod: dict[str, Any]) -> list[str]:
+    """Return the nodes that a pod may go to, by its affinity."""
+    affinity = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    fields = [each for term in affinity["nodeSelectorTerms"] for each in term.get("matchFields", [])]
+    assert all((each["key"], each["operator"]) == ("metadata.name", "In") for each in fields)
+    return [node for each in fields for node in each["values"]]
 
 
 @dataclass
@@ -40,6 +55,12 @@ class Kubelet:
     """Whether the container runtime starts a pod's container."""
     most: int = 0
     """Most copies that ran at once."""
+    pulled: list[tuple[str, str]] = field(default_factory=list)
+    """Node and image of each container that only gets its image."""
+    pull_state: Callable[[str, str], dict[str, Any]] = lambda _node, _image: NO_SUCH_PROGRAM
+    """What becomes of a container with an image that its node was asked to get."""
+    has_place: Callable[[str], bool] = lambda _node: True
+    """Whether the scheduler places a pod on the node that it asks for."""
 
     def settle(self) -> None:
         """Let every pod that may run come to its end."""
@@ -52,10 +73,30 @@ class Kubelet:
             images = [{"name": c["name"], "imageID": "sha256:1"} for c in pod["spec"]["containers"]]
             status.setdefault("containerStatuses", images)
             is_ours = pod["metadata"]["labels"].get(LABEL_ROLE) == ROLE
-            if is_ours and not pod["spec"].get("schedulingGates") and "phase" not in status:
+            if is_ours and "-pull-" in name and "phase" not in status:
+                self._pull(pod, status)
+            elif is_ours and not pod["spec"].get("schedulingGates") and "phase" not in status:
                 running += not name.endswith("-probe")
                 self._run(name, pod, status)
         self.most = max(self.most, running)
+
+    def _pull(self, pod: dict[str, Any], status: dict[str, Any]) -> None:
+        """Let a node get the images of a pod: no container of it ever starts."""
+        (node,) = set(pull_nodes(pod))
+        if not self.has_place(node):
+            status["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+            status["containerStatuses"] = []
+            return
+        statuses = []
+        for container in pod["spec"]["containers"]:
+            assert container["command"] == [NO_PROGRAM]
+            state = self.pull_state(node, container["image"])
+            if (node, container["image"]) not in self.pulled:
+                self.pulled.append((node, container["image"]))
+            statuses.append({"name": container["name"], "state": state})
+        status["containerStatuses"] = statuses
+        if all("terminated" in each["state"] for each in statuses):
+            status["phase"] = "Failed"
 
     def _run(self, name: str, pod: dict[str, Any], status: dict[str, Any]) -> None:
         if name not in self.started:
@@ -166,6 +207,9 @@ def assert_ended_well(kubelet: Kubelet, record: DryStartStatus) -> None:
     assert kubelet.started[0].endswith("-probe"), "no copy starts before the probe"
     assert len(kubelet.started) == 1 + COPIES
     assert kubelet.most == DRY_START_PARALLEL
+    assert {node for node, _ in kubelet.pulled} == {"node-1"}
+    assert {image for _, image in kubelet.pulled} == {BROKERS_IMAGE, CONTROLLERS_IMAGE, OPERATORS_IMAGE}
+    assert report.not_pulled == ()
     assert pods(kubelet) == []
     secret = kubelet.operator.kubernetes.objects["Secret", "kafka", "demo-dry-start"]
     assert secret["data"]["salt"] == ""
@@ -373,3 +417,143 @@ def test_a_copy_that_somebody_changes_while_it_waits_never_starts(cluster: Calla
     (refused,) = [copy for copy in report.copies if copy.start is None]
     assert refused.key.pod == "kafka-1"
     assert "somebody changed the pod while it waited" in refused.problem
+
+
+# ------------------------------------------------------------------------------------------------------ images
+
+
+def add_node(kubelet: Kubelet, name: str, **spec: Any) -> None:
+    kubernetes = kubelet.operator.kubernetes
+    first = kubernetes.objects["Node", None, "node-1"]
+    kubernetes.objects["Node", None, name] = {**first, "metadata": {"name": name, "labels": {}}, "spec": spec}
+
+
+def with_pull_secret(kubelet: Kubelet) -> None:
+    """Let the brokers' service account have pull secrets, which admission copies into their pods."""
+    for (kind, _, name), pod in kubelet.operator.kubernetes.objects.items():
+        if kind == "Pod" and name.startswith("kafka-") and name[6:].isdigit():
+            pod["spec"]["imagePullSecrets"] = [{"name": "of-the-account"}]
+
+
+def not_pulled(kubelet: Kubelet) -> list[Any]:
+    return [f for f in kubelet.operator.status().findings if f.code == "ImageNotPullable"]
+
+
+REFUSED = {"waiting": {"reason": "ErrImagePull", "message": 'failed to resolve reference "kafka:3.9": not found'}}
+
+
+def test_a_node_that_cannot_get_an_image_is_named_before_any_broker_restarts(cluster: Callable[[], Kubelet]) -> None:
+    """The brokers run, from what their nodes keep; the registry has the image no more."""
+    kubelet = cluster()
+    add_node(kubelet, "node-2")
+    add_node(kubelet, "node-3")
+    kubelet.pull_state = lambda node, image: REFUSED if node != "node-1" and image == BROKERS_IMAGE else NO_SUCH_PROGRAM
+    record = walk(kubelet)
+    assert record.problem == ""
+    step(kubelet)
+    (found,) = not_pulled(kubelet)
+    assert (found.object, found.severity) == ("StatefulSet/kafka", "Blocking")
+    assert "nodes node-2, node-3" in found.reason
+    assert f"{BROKERS_IMAGE}: ErrImagePull: failed to resolve reference" in found.reason
+    assert pods(kubelet) == []
+    # Nothing in Kubernetes tells that the image is there again.
+    kubelet.pull_state = lambda _node, _image: NO_SUCH_PROGRAM
+    for _ in range(60):
+        step(kubelet)
+        if not not_pulled(kubelet):
+            break
+    assert not_pulled(kubelet) == []
+
+
+def test_pods_that_pull_go_where_those_of_the_user_may_go_and_pull_as_they_do(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+    kubernetes = kubelet.operator.kubernetes
+    template = kubernetes.objects["StatefulSet", "kafka", "kafka"]["spec"]["template"]["spec"]
+    ssd = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+    named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
+    nowhere: dict[str, Any] = {}  # a term without a requirement matches no node
+    template |= {
+        "nodeSelector": {"pool": "kafka"},
+        "tolerations": [{"key": "kafka", "operator": "Exists"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [ssd, named, nowhere]}
+            },
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]},
+        },
+    }
+    template["containers"][0]["imagePullPolicy"] = "Always"
+    made: dict[str, dict[str, Any]] = {}
+    settle = kubelet.settle
+
+    def note() -> None:
+        with_pull_secret(kubelet)
+        made.update({n: o for (k, _, n), o in kubernetes.objects.items() if k == "Pod" and "-pull-" in n})
+        settle()
+
+    kubelet.settle = note  # type: ignore[method-assign]
+    walk(kubelet)
+    (of_brokers,) = (pod for pod in made.values() if pod["spec"].get("nodeSelector"))
+    (of_controllers,) = (pod for pod in made.values() if not pod["spec"].get("nodeSelector"))
+    assert "podAntiAffinity" not in of_brokers["spec"]["affinity"]
+    terms = of_brokers["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    of_ssd, of_named, of_nowhere = terms["nodeSelectorTerms"]
+    assert of_ssd == {**ssd, **named}, "one of the terms must hold, so each names the node"
+    assert of_named == {"matchFields": named["matchFields"] * 2}
+    assert of_nowhere == {}
+    assert of_brokers["spec"]["tolerations"] == template["tolerations"]
+    assert of_brokers["spec"]["imagePullSecrets"] == [{"name": "of-the-account"}]
+    policies = {c["image"]: c.get("imagePullPolicy") for c in of_brokers["spec"]["containers"]}
+    assert policies == {BROKERS_IMAGE: "Always", OPERATORS_IMAGE: "IfNotPresent"}
+    assert CONTROLLERS_IMAGE in {c["image"] for c in of_controllers["spec"]["containers"]}
+
+
+def test_nodes_that_take_no_pod_of_these_are_not_asked(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+    add_node(kubelet, "cordoned", unschedulable=True)
+    add_node(kubelet, "tainted")
+    kubelet.has_place = lambda node: node != "tainted"
+    began = kubelet.operator.clock.now
+    walk(kubelet)
+    step(kubelet)
+    assert {node for node, _ in kubelet.pulled} == {"node-1"}
+    assert not_pulled(kubelet) == []
+    assert (kubelet.operator.clock.now - began).total_seconds() < 60, "the scheduler's word is not waited out"
+
+
+def test_an_image_that_does_not_come_in_time_is_one_that_does_not_come(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+    kubelet.pull_state = lambda *_: {"waiting": {"reason": "ContainerCreating"}}
+    began = kubelet.operator.clock.now
+    walk(kubelet, steps=300)
+    step(kubelet)
+    assert (kubelet.operator.clock.now - began).total_seconds() > 300
+    assert {f.object for f in not_pulled(kubelet)} == {"StatefulSet/kafka", "controllers"}
+    assert "the node did not get it within 300 s" in not_pulled(kubelet)[0].reason
+
+
+def test_nodes_that_cannot_be_listed_are_a_warning(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+
+    def deny(verb: str, kind: str, _name: str) -> None:
+        if (verb, kind) == ("list", "Node"):
+            raise ObservationError("nodes", "403")
+
+    kubelet.operator.kubernetes.before_call = deny
+    walk(kubelet)
+    step(kubelet)
+    assert kubelet.pulled == []
+    assert "ImagesNotTried" in {f.code for f in kubelet.operator.status().findings}
+
+
+def test_a_pod_that_may_not_be_made_is_named(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+
+    def deny(verb: str, kind: str, name: str) -> None:
+        if (verb, kind) == ("create", "Pod") and "-pull-" in name:
+            raise ActionError(f"pod {name}: exceeded quota")
+
+    kubelet.operator.kubernetes.before_call = deny
+    walk(kubelet)
+    step(kubelet)
+    assert "exceeded quota" in not_pulled(kubelet)[0].reason

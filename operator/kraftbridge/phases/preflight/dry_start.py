@@ -27,6 +27,7 @@ from kraftbridge.models.dry_start import (
     DryStartStage,
     DryStartState,
     GivenSetting,
+    ImagePull,
     JavaProgram,
     KafkaStart,
 )
@@ -91,6 +92,9 @@ def under_way(step: StepContext) -> str:
     seen = None if isinstance(state, Unobserved) else state.run
     if run is None or seen is None or seen.run_id != run.run_id or run.stage is DryStartStage.PROBE or not seen.pods:
         return UNDER_WAY
+    if run.stage is DryStartStage.PULLS:
+        tried = sum(pod.ended for pod in seen.pods)
+        return f"Each node gets the images of the pods that may be placed on it: {tried} of {len(seen.pods)} tried"
     return f"{UNDER_WAY}: {sum(pod.ended for pod in seen.pods)} of {len(seen.pods)} copies have ended"
 
 
@@ -120,9 +124,10 @@ def repeat_dry_start(
 
 
 def _of_tags(step: StepContext) -> frozenset[str]:
-    """Return the codes that end when a tag names another image; after preflight spec cannot name one."""
+    """Return the codes that end when a registry has another image; after preflight spec cannot name one."""
+    of_any = {Code.DRY_START_OTHER_IMAGE, Code.IMAGE_NOT_PULLABLE}
     of_upgrade = {Code.UPGRADE_IMAGE_NOT_BRIDGE, Code.UPGRADE_NOT_PROVEN}
-    return frozenset({Code.DRY_START_OTHER_IMAGE} | (of_upgrade if step.status.phase is not Phase.PREFLIGHT else set()))
+    return frozenset(of_any if step.status.phase is Phase.PREFLIGHT else of_any | of_upgrade)
 
 
 def findings(step: StepContext) -> Iterator[FindingStatus]:
@@ -147,9 +152,27 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
         return
     if report.untried:
         yield finding(Code.BROKER_CREDENTIALS_NOT_TRIED, "brokers", reason=report.untried)
+    if report.nodes_unknown:
+        yield finding(Code.IMAGES_NOT_TRIED, "brokers", reason=report.nodes_unknown)
+    yield from _not_pulled(report)
     for stateful_set in sets:
         yield from _stateful_set(step, report, stateful_set)
         yield from _credentials(step, report, stateful_set)
+
+
+def _not_pulled(report: DryStartReport) -> Iterator[FindingStatus]:
+    """Find images that nodes could not get; one finding for each owner of pods."""
+    by_owner: dict[str, list[ImagePull]] = {}
+    for pull in report.not_pulled:
+        by_owner.setdefault(pull.key.owner, []).append(pull)
+    for owner, pulls in by_owner.items():
+        nodes = dict.fromkeys(pull.key.node for pull in pulls)
+        problems = {pull.image: pull.problem for pull in reversed(pulls)}
+        words = [f"{image}: {problem}" if image else problem for image, problem in reversed(problems.items())]
+        noun = "node" if len(nodes) == 1 else "nodes"
+        yield finding(
+            Code.IMAGE_NOT_PULLABLE, owner, nodes=f"{noun} {some(list(nodes))}", problem=_shown(words, _SHOWN_IMAGES)
+        )
 
 
 def _credentials(step: StepContext, report: DryStartReport, stateful_set: StatefulSetState) -> Iterator[FindingStatus]:

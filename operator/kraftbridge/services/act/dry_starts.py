@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kraftbridge.builders import dry_start_pods as builder
+from kraftbridge.builders import image_pulls
 from kraftbridge.builders.broker_overlays import short_hash
 from kraftbridge.builders.dry_start_pods import DryStartFacts
 from kraftbridge.builders.pods import completed
@@ -22,18 +23,22 @@ from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_RUN
 from kraftbridge.copies.admission import Alike, additions, alike
 from kraftbridge.copies.dry_start import copies_in
-from kraftbridge.exceptions import ActionError, ConflictError, MigrationError, OvertakenError
+from kraftbridge.copies.image_pulls import failures
+from kraftbridge.exceptions import ActionError, ConflictError, MigrationError, ObservationError, OvertakenError
 from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun, ReleaseRun, RemoveRun
 from kraftbridge.models.dry_start import (
+    NOT_PULLED_KEY,
     PLAN_KEY,
     PROBLEM_KEY,
     CopyOutcome,
     DryStartPlan,
     DryStartStage,
+    ImagePull,
     MadePods,
+    PullKey,
 )
 from kraftbridge.models.objects import section
-from kraftbridge.models.runs import DRY_START_PARALLEL, DRY_START_POD_LIMIT
+from kraftbridge.models.runs import DRY_START_PARALLEL, DRY_START_POD_LIMIT, PULL_LIMIT
 from kraftbridge.models.status import DryStartRunStatus, first
 from kraftbridge.outside import bounds
 from kraftbridge.phases.draft import Migration
@@ -53,6 +58,8 @@ _LOG_LINES: Final = 400
 _MAXIMUM_BYTES: Final = 900_000
 """Of all compressed outcomes. The API server refuses ConfigMaps over 1 MiB."""
 _PROBLEM_CHARACTERS: Final = 500
+_MOST_PULLS: Final = 200
+"""Pods that pull images. All are made at once."""
 _CHANGED_POD: Final = "somebody changed the pod while it waited; a copy with that is not started"
 _NOT_STARTED: Final = f"it was not started: {DRY_START_PARALLEL} copies run at once, and those before it did not end"
 
@@ -151,6 +158,9 @@ class DryStartActs:
         plan = seen.plan_of(config_map)
         if plan is None:
             raise ActionError(f"ConfigMap {run.run_id} of the dry start vanished")
+        if run.stage is DryStartStage.PULLS:
+            self._pull(run, facts, plan, prepared)
+            return
         wanted = prepared.stage(plan, run, seen.collected_of(config_map))
         made: dict[str, str] = {}
         refused: dict[str, str] = {}
@@ -166,6 +176,25 @@ class DryStartActs:
         stage = DryStartStage.COPIES if run.stage is DryStartStage.PROBE else run.stage
         self._record_made(run, stage, MadePods(made, refused))
 
+    def _pull(self, run: DryStartRunStatus, facts: DryStartFacts, plan: DryStartPlan, prepared: _Prepared) -> None:
+        """Make the pods that let nodes get images. They start nothing, so no gate holds them back."""
+        by_owner = {each.owner: each for each in self.reader.wanted_images(self.migration, prepared.copies)}
+        made: dict[str, str] = {}
+        refused: dict[str, str] = {}
+        for key in plan.pulls:
+            name = image_pulls.pull_name(key, run.run_id)
+            try:
+                self.kubernetes.create(image_pulls.pull_pod(facts, by_owner[key.owner], key))
+            except OvertakenError:
+                raise
+            except ConflictError:
+                pass  # an earlier attempt made it
+            except ActionError as error:
+                refused[name] = str(error)
+                continue
+            made[name] = ""
+        self._record_made(run, DryStartStage.PULLS, MadePods(made, refused))
+
     def _prepare(self, run: DryStartRunStatus) -> _Prepared:
         inputs = self.reader.read(self.migration)
         copies = self.reader.copies(self.migration, self.clients, run, inputs.sources)
@@ -179,14 +208,34 @@ class DryStartActs:
             return recorded.closed
         self._delete_former(run)
         closed = self.reader.closed(self.migration.identity, self.migration.spec, prepared.inputs.sources)
+        pulls, nodes_unknown = self._pulls(run, prepared)
         plan = DryStartPlan(
             tuple(copy.key for copy, _ in prepared.copies),
             tuple(copy.key for copy, _ in prepared.trials),
             closed,
             prepared.inputs.untried,
+            pulls,
+            nodes_unknown,
         )
         self._write(run, {"data": {PLAN_KEY: seen.PLAN.dump_json(plan).decode()}})
         return closed
+
+    def _pulls(self, run: DryStartRunStatus, prepared: _Prepared) -> tuple[tuple[PullKey, ...], str]:
+        """Return whose images each node gets, and why some are not asked, ``""`` if all are.
+
+        A run that only shows the brokers' ids asks none: the next one does.
+        """
+        if not run.broker_ids:
+            return (), ""
+        owners = [each.owner for each in self.reader.wanted_images(self.migration, prepared.copies)]
+        try:
+            nodes = self.reader.nodes()
+        except ObservationError as error:
+            return (), str(error)
+        keys = tuple(PullKey(owner, node) for node in nodes for owner in owners)
+        left_out = len(keys) - _MOST_PULLS
+        why = f"{_MOST_PULLS} pods get images at most, and {left_out} more were needed" if left_out > 0 else ""
+        return keys[:_MOST_PULLS], why
 
     def _delete_former(self, run: DryStartRunStatus) -> None:
         """Delete what an interruption left of former runs."""
@@ -304,6 +353,9 @@ class DryStartActs:
             raise ActionError(f"ConfigMap {run.run_id} of the dry start vanished")
         pods = {p["metadata"]["name"]: p for p in self.kubernetes.list(*_POD, namespace, f"{LABEL_RUN}={run.run_id}")}
         refused = seen.made_pods(config_map, run.stage).refused
+        if run.stage is DryStartStage.PULLS:
+            self._collect_pulls(run, plan, pods, refused)
+            return
         outcomes = []
         left = []
         for copy, overlay in prepared.stage(plan, run, seen.collected_of(config_map)):
@@ -328,6 +380,24 @@ class DryStartActs:
             return
         encoded = base64.b64encode(packed).decode()
         self._write(run, {"binaryData": {run.stage.outcomes_key: encoded}})
+        for pod in left:
+            self._delete(_POD, pod)
+
+    def _collect_pulls(
+        self, run: DryStartRunStatus, plan: DryStartPlan, pods: Mapping[str, Object], refused: Mapping[str, str]
+    ) -> None:
+        """Record which images nodes could not get, and delete the pods."""
+        found: list[ImagePull] = []
+        left: list[Object] = []
+        for key in plan.pulls:
+            name = image_pulls.pull_name(key, run.run_id)
+            pod = pods.get(name)
+            found += failures(pod, key, refused.get(name, ""), PULL_LIMIT.total_seconds())
+            if pod is not None:
+                left.append(pod)
+        not_pulled = seen.NOT_PULLED.dump_json(tuple(found)).decode()
+        nothing = base64.b64encode(gzip.compress(seen.OUTCOMES.dump_json(()), mtime=0)).decode()
+        self._write(run, {"data": {NOT_PULLED_KEY: not_pulled}, "binaryData": {run.stage.outcomes_key: nothing}})
         for pod in left:
             self._delete(_POD, pod)
 

@@ -9,9 +9,12 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from kraftbridge.builders import dry_start_pods as builder
+from kraftbridge.builders import image_pulls
 from kraftbridge.constants import LABEL_RUN
 from kraftbridge.copies.dry_start import copies_in
+from kraftbridge.copies.image_pulls import has_tried
 from kraftbridge.models.dry_start import (
+    NOT_PULLED_KEY,
     PLAN_KEY,
     PROBLEM_KEY,
     CopyOutcome,
@@ -20,6 +23,7 @@ from kraftbridge.models.dry_start import (
     DryStartRun,
     DryStartStage,
     FenceProof,
+    ImagePull,
     MadePods,
     RunPod,
 )
@@ -34,6 +38,7 @@ from kraftbridge.storage.ports import Object, ReadPort
 PLAN: Final = TypeAdapter(DryStartPlan)
 MADE: Final = TypeAdapter(MadePods)
 OUTCOMES: Final = TypeAdapter(tuple[CopyOutcome, ...])
+NOT_PULLED: Final = TypeAdapter(tuple[ImagePull, ...])
 _ADVICE: Final = "Delete the ConfigMap: the dry start is then repeated"
 
 
@@ -59,7 +64,10 @@ def running_dry_start(kubernetes: ReadPort, namespace: str, run: DryStartRunStat
         return DryStartRun(run.run_id, problem=problem)
     proof = None
     names: list[str] = []
-    if plan is not None:
+    is_pulling = run.stage is DryStartStage.PULLS
+    if plan is not None and is_pulling:
+        names = [image_pulls.pull_name(key, run.run_id) for key in plan.pulls]
+    elif plan is not None:
         probe = builder.probe_name(run.run_id)
         probes = [pod for pod in pods if pod["metadata"]["name"] == probe and not _is_gated(pod)]
         proof = _proof(probes[0], plan) if probes else None
@@ -71,7 +79,7 @@ def running_dry_start(kubernetes: ReadPort, namespace: str, run: DryStartRunStat
         plan,
         problem=data.get(PROBLEM_KEY, ""),
         made=frozenset(made),
-        pods=tuple(run_pod(by_name[name]) for name in names if name in by_name),
+        pods=tuple(run_pod(by_name[name], pulls=is_pulling) for name in names if name in by_name),
         proof=proof,
         collected=collected,
     )
@@ -91,6 +99,7 @@ def last_report(kubernetes: ReadPort, namespace: str, record: DryStartStatus) ->
     try:
         plan = plan_of(config_map)
         collected = collected_of(config_map)
+        not_pulled = NOT_PULLED.validate_json(section(config_map, "data").get(NOT_PULLED_KEY, "[]"))
     except (ValidationError, ValueError, OSError):
         return None
     if plan is None:
@@ -102,6 +111,8 @@ def last_report(kubernetes: ReadPort, namespace: str, record: DryStartStatus) ->
         tuple(outcome for stage in trials for outcome in collected.get(stage, ())),
         record.reached,
         untried=plan.untried,
+        not_pulled=not_pulled,
+        nodes_unknown=plan.nodes_unknown,
     )
 
 
@@ -154,9 +165,10 @@ def _has_ended(pod: Object) -> bool:
     return section(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 
-def run_pod(pod: Object) -> RunPod:
-    """Return how far a pod of a run is."""
-    return RunPod(pod["metadata"]["name"], _is_gated(pod), _has_ended(pod), workloads.pod_trouble(pod))
+def run_pod(pod: Object, *, pulls: bool = False) -> RunPod:
+    """Return how far a pod of a run is, a copy or one that pulls images."""
+    ended = has_tried(pod) if pulls else _has_ended(pod)
+    return RunPod(pod["metadata"]["name"], _is_gated(pod), ended, workloads.pod_trouble(pod))
 
 
 def _proof(pod: Object, plan: DryStartPlan) -> FenceProof:

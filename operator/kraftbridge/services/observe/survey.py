@@ -68,6 +68,7 @@ from kraftbridge.services.clients import (
     secret_text,
 )
 from kraftbridge.services.facts import Facts
+from kraftbridge.services.observe import workloads
 from kraftbridge.services.observe.inter_broker import Controllers, LoginTrials
 from kraftbridge.services.observe.migrations import MigrationClaims
 from kraftbridge.services.original_state import modes_of
@@ -653,13 +654,12 @@ def _requests(pod: Object) -> dict[str, int]:
 
 def _room(node: Object, used: Mapping[str, int]) -> Room:
     allocatable = wholes(section(node, "status", "allocatable"))
-    conditions = {c["type"]: c["status"] for c in entries(node, "status", "conditions")}
     spec = section(node, "spec")
     return Room(
         node=node["metadata"]["name"],
         labels=section(node, "metadata", "labels"),
         taints=tuple(taint for taint in entries(spec, "taints") if taint.get("effect") in _AWAY),
-        usable=conditions.get("Ready") == "True" and not spec.get("unschedulable", False),
+        usable=workloads.takes_pods(node),
         cpu=allocatable.get("cpu", 0) - used.get("cpu", 0),
         memory=allocatable.get("memory", 0) - used.get("memory", 0),
         pods=allocatable.get("pods", 0) - used.get("pods", 0),

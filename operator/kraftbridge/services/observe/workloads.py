@@ -143,6 +143,12 @@ def pod_trouble(pod: Object) -> str:
     return ""
 
 
+def takes_pods(node: Object) -> bool:
+    """Return whether a node is Ready and not cordoned."""
+    conditions = {condition["type"]: condition["status"] for condition in entries(node, "status", "conditions")}
+    return conditions.get("Ready") == "True" and not section(node, "spec").get("unschedulable", False)
+
+
 def _is_on_a_lost_node(conditions: Mapping[str, Object]) -> bool:
     """Return whether somebody else than the kubelet has taken a pod's readiness away.
 
