@@ -26,6 +26,7 @@ VALUES: dict[str, Any] = {
     "brokers": {"configStyle": "Env", "envPrefix": "KAFKA_CFG_"},
     "brokers.statefulSets": [{"name": "kafka"}, {"name": "kafka-more"}],
     "brokers.container": "kafka",
+    "brokers.metrics": {"port": 9404},
     "brokers.upgrade": {"image": "apache/kafka:3.9.2"},
     "brokers.properties": {"volume": "config", "key": "server.properties"},
     "brokers.properties.volume": "config",

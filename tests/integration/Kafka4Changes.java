@@ -12,6 +12,7 @@ import java.util.Properties;
 import java.util.TreeSet;
 import java.util.jar.JarFile;
 import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.protocol.ApiKeys;
 
 /** Prints what a release of Kafka knows of settings, as rows with tabs between; test_kafka4_changes.py compares them. */
 public class Kafka4Changes {
@@ -48,6 +49,8 @@ public class Kafka4Changes {
         for (Object name : dynamic())
             row("dynamic", name, "", "");
         classes();
+        for (ApiKeys request : ApiKeys.clientApis())
+            row("request", request.name, request.oldestVersion(), request.messageType.highestDeprecatedVersion());
         for (var key : broker.configKeys().values())
             for (String value : candidates(key))
                 row("accepts", key.name, value, startsWith(key.name, value));

@@ -29,6 +29,8 @@ class Told:
     """By ``broker`` or ``topic``, and by setting."""
     dynamic: set[str] = field(default_factory=set)
     classes: set[str] = field(default_factory=set)
+    requests: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Oldest version that a broker answers of each request that clients send, and the newest deprecated one."""
     accepted: dict[tuple[str, str, str], bool] = field(default_factory=dict)
     """By ``accepts`` (a broker's configuration is valid) or ``loads`` (a topic's log is loaded), setting and value."""
 
@@ -49,6 +51,8 @@ def told(release: str) -> Told:
                 found.dynamic.add(name)
             case ["class", name, _, _]:
                 found.classes.add(name)
+            case ["request", name, oldest, deprecated]:
+                found.requests[name] = (int(oldest), int(deprecated))
             case ["accepts" | "loads" as kind, name, value, answer]:
                 found.accepted[kind, name, value] = answer == "true"
             case _:
@@ -58,6 +62,7 @@ def told(release: str) -> Told:
     assert len(found.dynamic) > 80
     assert len(found.classes) > 10
     assert len(found.accepted) > 2000
+    assert len(found.requests) > 40
     return found
 
 
@@ -123,3 +128,15 @@ def test_exactly_the_classes_in_the_table_are_gone(text: str) -> None:
 def test_what_changes_for_users_is_a_new_default() -> None:
     assert changes.NEW_BEHAVIOUR.keys() <= {row.name for row in changes.NEW_DEFAULTS}
     assert Release.of(RELEASES[-1]) == changes.NEWEST
+
+
+@pytest.mark.parametrize("text", RELEASES)
+def test_the_requests_that_kafka_4_refuses_are_those_that_are_deprecated_in_3_9(text: str) -> None:
+    """So its metric ``DeprecatedRequestsPerSec`` names exactly the clients that Kafka 4 refuses."""
+    before, after = told(BRIDGE).requests, told(text).requests
+    deprecated = {name: newest + 1 for name, (_, newest) in before.items() if newest >= 0}
+    refused = {name: after[name][0] for name in before.keys() & after.keys() if after[name][0] > before[name][0]}
+    # Share groups are a preview, which 3.9 answers on request only; markers of transactions are written by brokers.
+    others = {name for name in refused if name.startswith("Share") or name == "WriteTxnMarkers"}
+    assert {name: oldest for name, oldest in refused.items() if name not in others} == deprecated
+    assert len(deprecated) > 15

@@ -834,6 +834,9 @@ class FakeKafka:
     def settings_for_kafka4(self) -> KafkaSettings:
         return KafkaSettings(self.broker_settings(), {})
 
+    def send_old_requests(self) -> dict[int, Unobserved | None]:
+        return dict.fromkeys(self.broker_modes())
+
     def topic_ids(self, processes: Mapping[int, str]) -> dict[int, TopicIds | Unobserved]:
         """Return what brokers tell that a controller leads which gives ids if its protocol knows them."""
         protocols = self._protocols()

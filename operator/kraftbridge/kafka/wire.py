@@ -30,7 +30,7 @@ from kraftbridge.outside.endpoints import connect
 
 __all__ = ["Connection", "ConnectionLostError", "Security", "WireError", "error_name", "host_ports"]
 
-_CLIENT_ID: Final = "kraftbridge"
+CLIENT_ID: Final = "kraftbridge"
 logging.getLogger("kafka.protocol.parser").setLevel(logging.CRITICAL)  # it writes a whole answer that it cannot read
 _REAUTHENTICATE_AT: Final = 0.7
 """Part of a SASL session's lifetime (KIP-368) after which the connection is replaced."""
@@ -81,7 +81,7 @@ class Connection:
         self.address = f"{host}:{port}"
         self._most = most
         self._deadline = time.monotonic() + timeout_seconds
-        self._protocol = KafkaProtocol(client_id=_CLIENT_ID)
+        self._protocol = KafkaProtocol(client_id=CLIENT_ID)
         self._server_name = server_name or host
         self._socket: socket.socket | None = None
         self._expires_at: float | None = None
@@ -262,7 +262,7 @@ class Connection:
 
     def _api_versions(self) -> Any:
         answer = self._request(
-            ApiVersionsRequest(version=3, client_software_name=_CLIENT_ID, client_software_version="1")
+            ApiVersionsRequest(version=3, client_software_name=CLIENT_ID, client_software_version="1")
         )
         if answer.error_code:
             raise WireError(f"ApiVersions answered {error_name(answer.error_code)}")

@@ -1615,6 +1615,19 @@ class Code(StrEnum):
          "Kafka 3.9 adds it unless auto.include.jmx.reporter is false"),
         "Before the upgrade to Kafka 4, name it there as well, if anything reads metrics through JMX",
     )
+    KAFKA4_REFUSES_CLIENTS = (
+        "Kafka4RefusesClients", _WARNING, _GUARDS,
+        "Kafka 4 refuses {requests} of {client}, got by broker(s) {brokers}, last seen at {at}",
+        ("Upgrade these clients to a release that speaks the protocol of Kafka 2.1 (KIP-896). "
+         "docs/kraft.md tells how to find their ids and addresses"),
+    )
+    KAFKA4_CLIENTS_UNKNOWN = (
+        "Kafka4ClientsUnknown", _WARNING, _GUARDS,
+        "It is not known which clients Kafka 4 refuses: {reason}",
+        ("Let spec.brokers.metrics name the page of the brokers' pods on which an exporter shows Kafka's MBeans. "
+         "Or accept this finding, if you know that every client speaks the protocol of Kafka 2.1 or newer"),
+        _ACCEPTABLE,
+    )
     KAFKA4_PLUGIN_UNKNOWN = (
         "Kafka4PluginUnknown", _INFORMATION, _GUARDS,
         "It is not known whether Kafka 4 loads the class of {setting}, which {where} has: it is not Kafka's own",

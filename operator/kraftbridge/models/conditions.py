@@ -98,6 +98,8 @@ class Reason(StrEnum):
     """A process uses a certificate that has ended or ends soon."""
     SETTINGS_REFUSED = "SettingsRefused"
     """A node of Kafka 4 does not start with a setting, or ignores it."""
+    CLIENTS_REFUSED = "ClientsRefused"
+    """Kafka 4 refuses requests that clients send."""
     DEGRADED = "Degraded"
     """The target was reached, and what must hold there does not."""
 

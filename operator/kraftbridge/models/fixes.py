@@ -47,6 +47,7 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
             Code.KAFKA4_IGNORES_REST,
             Code.KAFKA4_LACKS_CLASS,
             Code.KAFKA4_PLUGIN_UNKNOWN,
+            Code.KAFKA4_REFUSES_CLIENTS,
             Code.KAFKA4_REFUSES_VALUE,
             Code.KAFKA4_WITHOUT_JMX,
             Code.CUSTOM_AUTHORIZER,

@@ -725,14 +725,29 @@ class RefusedEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class OldRequests:
+    """Requests that a broker has got since its start, of a version that Kafka 4 refuses."""
+
+    software: str
+    """Name of the client's software; ``unknown`` where it does not tell (KIP-511)."""
+    version: str
+    """Its version."""
+    request: str
+    """Name and version of the request."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """The settings that somebody has stated, of brokers and of topics."""
+    """What Kafka 4 may refuse: settings that somebody has stated, of brokers and of topics, and clients' requests."""
 
     brokers: Mapping[int, tuple[BrokerSetting, ...] | Unobserved]
     topics: Mapping[str, Mapping[str, str | None]]
     """By topic and name, of those that were asked for; topics that state none are left out."""
     hidden_topics: tuple[str, ...] = ()
     """Topics whose configuration the operator may not read, at most 10."""
+    old_requests: Mapping[int, tuple[OldRequests, ...] | Unobserved] = field(default_factory=dict)
+    """By broker; empty where ``spec.brokers.metrics`` names no page."""
 
 
 @dataclass(frozen=True, slots=True)

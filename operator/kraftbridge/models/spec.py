@@ -165,6 +165,15 @@ class UpgradeSpec(Model):
     A variable that the migration sets itself cannot be changed here. No password belongs here."""
 
 
+class BrokerMetricsSpec(Model):
+    """Page of each broker's pod on which an exporter shows Kafka's MBeans in Prometheus' format, over plain HTTP."""
+
+    port: Annotated[int, Field(ge=1, le=65535)]
+    """Port of the pod."""
+    path: Annotated[str, Field(pattern=r"^/[^\s]*$", max_length=200)] = "/metrics"
+    """Path of the page."""
+
+
 class BrokersSpec(Model):
     """The brokers to migrate."""
 
@@ -207,6 +216,8 @@ class BrokersSpec(Model):
     then ``UpgradingBrokers`` lifts it to 3.9 in a second rolling restart, still on ZooKeeper.
     If omitted, every broker must run Kafka 3.9 with ``inter.broker.protocol.version`` 3.9 already.
     """
+    metrics: BrokerMetricsSpec | None = None
+    """Where the brokers' metrics show which clients send requests that Kafka 4 refuses (``status.kafka4.clients``)."""
     static_settings: Annotated[dict[str, str], Field(max_length=100)] = {}
     """Settings that the operator adds to the brokers' own static ones, in migration mode and in KRaft mode.
 

@@ -85,13 +85,32 @@ class FindingStatus(StatusModel):
         return self.severity is Severity.BLOCKING and not self.accepted
 
 
+class RefusedClient(StatusModel):
+    """Clients of one software and version that send requests which Kafka 4 refuses (KIP-896)."""
+
+    software: str
+    """Name of the software; ``unknown`` where the client does not tell."""
+    version: str
+    """Its version."""
+    requests: dict[str, int]
+    """Requests by name and version, with how many of them all brokers together have got since their start."""
+    brokers: tuple[int, ...]
+    """Brokers that got them."""
+    last_seen_at: datetime
+    """When the number of these requests was last seen to be larger than before."""
+
+
 class Kafka4Status(StatusModel):
-    """What Kafka 4 makes of the present settings of brokers, controllers and topics."""
+    """What Kafka 4 makes of the present settings of brokers, controllers and topics, and of the clients' requests."""
 
     findings: tuple[FindingStatus, ...] = ()
     """What it refuses, ignores and changes, what keeps a node from its start first, at most 50."""
     total: int = 0
     """Number of findings."""
+    clients: tuple[RefusedClient, ...] = ()
+    """Clients that Kafka 4 refuses, those that were seen last first, at most 50."""
+    clients_since: datetime | None = None
+    """Since when the metrics of every broker were seen to show such clients; unset while they do not."""
 
 
 class OperationKind(StrEnum):

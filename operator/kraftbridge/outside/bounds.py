@@ -100,6 +100,9 @@ GAUGES: Final = 1_000
 GAUGE_CHARACTERS: Final = 1_000
 """One of these lines. Kafka's have fewer than 200."""
 
+OLD_REQUESTS: Final = 20_000
+"""Lines of a broker's metrics page about deprecated requests: up to seven for each client software and request."""
+
 LOG_LISTING_BYTES: Final = MIB
 """A log server's list of files: 60 bytes for each."""
 

@@ -1,4 +1,4 @@
-"""What Kafka 4 makes of the settings of brokers, controllers and topics, told once every broker runs KRaft. Pure.
+"""What Kafka 4 makes of settings and of clients, told once every broker runs KRaft. Pure.
 
 Nothing here stops the migration, which ends with 3.9. Every statement is a row of `kraftbridge.models.kafka4_changes`.
 """
@@ -18,6 +18,7 @@ from kraftbridge.models.conditions import ConditionType, Reason, Status
 from kraftbridge.models.observation import NOT_NEEDED, KafkaSettings, Unobserved
 from kraftbridge.models.status import FindingStatus, Kafka4Status, finding, first
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Stated
+from kraftbridge.phases import old_clients
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.needs import tells_kafka4
 from kraftbridge.phases.observed import answers
@@ -113,11 +114,12 @@ def _note(places: Places, setting: Setting, place: str) -> None:
 # ------------------------------------------------------------------------------------------- what becomes of it
 
 
-def findings(step: StepContext, seen: KafkaSettings) -> tuple[FindingStatus, ...]:
+def findings(step: StepContext, seen: KafkaSettings, clients: Kafka4Status) -> tuple[FindingStatus, ...]:
     """Return what Kafka 4 refuses, ignores and changes, what keeps a node from its start first."""
     places = stated_settings(step, seen)
     found = [each for setting, where in places.items() for each in of_setting(setting, where)]
     found += _new_defaults(seen)
+    found += old_clients.findings(step, seen, clients)
     order = {Severity.BLOCKING: 0, Severity.WARNING: 1, Severity.INFORMATION: 2}
     return tuple(sorted(found, key=lambda each: (each.code not in _STOPS, order[each.severity])))
 
@@ -239,8 +241,9 @@ def track(draft: Draft) -> None:
         if seen != NOT_NEEDED:
             draft.set_condition(ConditionType.READY_FOR_KAFKA4, "Unknown", Reason.UNKNOWN, str(seen))
         return
-    found = findings(draft, seen)
-    draft.update(kafka4=Kafka4Status(findings=found[:MAXIMUM_FINDINGS], total=len(found)))
+    clients = old_clients.watched(draft, seen)
+    found = findings(draft, seen, clients)
+    draft.update(kafka4=clients.model_copy(update={"findings": found[:MAXIMUM_FINDINGS], "total": len(found)}))
     draft.set_condition(ConditionType.READY_FOR_KAFKA4, *_condition(draft, seen, found))
 
 
@@ -251,9 +254,14 @@ def _condition(step: StepContext, seen: KafkaSettings, found: tuple[FindingStatu
         words += f". {len(found) - _SHOWN} more in status.kafka4"
     if any(each.code in _STOPS for each in found):
         return "False", Reason.SETTINGS_REFUSED, words
+    if clients := [each.sentence for each in found if each.code == Code.KAFKA4_REFUSES_CLIENTS]:
+        return "False", Reason.CLIENTS_REFUSED, first(clients, _SHOWN)
     if unknown := _unknown(step, seen, found):
         return "Unknown", Reason.UNKNOWN, f"{unknown}. {words}" if words else unknown
-    known = f"Kafka 4.0 to {changes.NEWEST} refuse none of the settings that brokers, controllers and topics have"
+    known = (
+        f"Kafka 4.0 to {changes.NEWEST} refuse none of the settings that brokers, controllers and topics have, "
+        "and no client that was seen"
+    )
     return "True", Reason.PASSED, f"{known}. {words}" if words else known
 
 
@@ -270,4 +278,6 @@ def _unknown(step: StepContext, seen: KafkaSettings, found: tuple[FindingStatus,
         return f"The operator may not read the configuration of {first(seen.hidden_topics)}"
     if any(each.code == Code.KAFKA4_PLUGIN_UNKNOWN for each in found):
         return "It is not known whether Kafka 4 loads every class that the settings name"
+    if any(each.code == Code.KAFKA4_CLIENTS_UNKNOWN for each in found) and not old_clients.is_accepted(step):
+        return "It is not known whether Kafka 4 refuses a client"
     return ""

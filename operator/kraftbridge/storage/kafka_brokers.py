@@ -550,6 +550,18 @@ class BrokerClient:
             found |= self._ask(partial(_stated_by_topics, topics=part))
         return KafkaSettings(self.broker_settings(), found, tuple(hidden[:_HIDDEN_NAMED]))
 
+    def send_old_requests(self) -> dict[int, Unobserved | None]:
+        """Send each running broker a request of a version that Kafka 4 refuses, which its metrics then show.
+
+        It asks for nothing: DescribeConfigs v0 without a resource.
+
+        Raises
+        ------
+        ObservationError
+            No broker returned the list of brokers.
+        """
+        return self._ask_anew("old request to ", self._brokers(), lambda _broker: _send_old_request)
+
     def topic_ids(self, processes: Mapping[int, str]) -> dict[int, TopicIds | Unobserved]:
         """Ask brokers whether every topic that they list has an id, what they run, and what else is in their logs.
 
@@ -1051,6 +1063,10 @@ def _cluster_operations(connection: Connection) -> tuple[int, Iterable[int]]:
         endpoint_type=1,
     )
     return int(answer.error_code), answer.authorized_operations or ()
+
+
+def _send_old_request(connection: Connection) -> None:
+    connection.call(DescribeConfigsRequest, REQUEST_SECONDS, max_version=0, resources=[])
 
 
 def _settings_of(connection: Connection, broker: int) -> tuple[BrokerSetting, ...]:

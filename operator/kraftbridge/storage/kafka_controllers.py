@@ -498,13 +498,13 @@ def _gauges(page: str) -> dict[str, float]:
     return gauges
 
 
-def fetch_page(host: str, port: int, deadline: float, judge: Judge = anywhere) -> str:
+def fetch_page(host: str, port: int, deadline: float, judge: Judge = anywhere, path: str = "/metrics") -> str:
     """Return an exporter's page until ``deadline`` (monotonic clock); raises `OSError` or `HTTPException`."""
     address = resolve(host, port, max(deadline - time.monotonic(), 0.1))[0]
     connection = http.client.HTTPConnection(address, port)
     connection.sock = connect(host, address, port, max(deadline - time.monotonic(), 0.1), judge)
     try:
-        connection.request("GET", "/metrics", headers={"Host": f"{host}:{port}", "Accept": "text/plain"})
+        connection.request("GET", path, headers={"Host": f"{host}:{port}", "Accept": "text/plain"})
         answer = connection.getresponse()
         if answer.status != _HTTP_OK:
             raise http.client.HTTPException(f"status {answer.status} {answer.reason}")

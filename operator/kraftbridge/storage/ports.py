@@ -214,6 +214,9 @@ class BrokerPort(Protocol):
     def settings_for_kafka4(self) -> KafkaSettings:
         """Return the settings of each running broker, and those of topics that Kafka 4 refuses or ignores."""
 
+    def send_old_requests(self) -> Mapping[int, Unobserved | None]:
+        """Send each running broker a request of a version that Kafka 4 refuses, which its metrics then show."""
+
     def topic_ids(self, processes: Mapping[int, str]) -> Mapping[int, TopicIds | Unobserved]:
         """Return what these brokers, by their processes, tell of the ids of their topics."""
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.observations import BROKER_IDS, Situation, open_gate, setting
+from tests.support.observations import BROKER_IDS, NOW, Situation, open_gate, setting
 
 from kraftbridge.models import kafka4_changes as changes
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import Condition, ConditionType, condition
 from kraftbridge.models.observation import NOT_NEEDED, KafkaSettings, Unobserved
 from kraftbridge.models.phase import Phase, Target
-from kraftbridge.models.status import FindingStatus, HandOverStatus, MigrationStatus
+from kraftbridge.models.spec import BrokerMetricsSpec
+from kraftbridge.models.status import FindingStatus, HandOverStatus, Kafka4Status, MigrationStatus
 from kraftbridge.models.survey import BrokerSetting, SettingSource, Stated
 from kraftbridge.phases.kafka4 import MAXIMUM_FINDINGS, Kind, Setting, of_setting
+from kraftbridge.phases.old_clients import WATCHED_FOR
 
 DEFAULTS_STATED = tuple(setting(name, "1") for name in sorted(changes.NEW_BEHAVIOUR))
 """Settings of a broker for which Kafka 4 has nothing to tell."""
@@ -25,11 +28,17 @@ JMX = changes.JMX_REPORTER
 
 def settings(*stated: BrokerSetting, topics: dict[str, dict[str, str | None]] | None = None) -> KafkaSettings:
     others = dict.fromkeys(BROKER_IDS[1:], DEFAULTS_STATED)
-    return KafkaSettings({0: (*DEFAULTS_STATED, *stated), **others}, topics or {})
+    return KafkaSettings(
+        {0: (*DEFAULTS_STATED, *stated), **others}, topics or {}, old_requests=dict.fromkeys(BROKER_IDS, ())
+    )
 
 
 def seeing(seen: KafkaSettings | Unobserved, phase: Phase = Phase.AWAITING_FINALIZATION) -> Situation:
-    return open_gate(phase).observing(kafka4=seen)
+    """The clients are known: the brokers' metrics have been watched for more than a week."""
+    case = open_gate(phase).observing(kafka4=seen)
+    brokers = case.spec.brokers.model_copy(update={"metrics": BrokerMetricsSpec(port=9404)})
+    since = NOW - WATCHED_FOR - timedelta(minutes=1)
+    return case.asking(brokers=brokers).with_status(kafka4=Kafka4Status(clients_since=since))
 
 
 def told(seen: KafkaSettings) -> list[FindingStatus]:
@@ -139,7 +148,7 @@ def test_what_changes_or_ends_with_kafka_4_is_told(seen: KafkaSettings, code: Co
 
 
 def test_other_defaults_are_told_unless_every_broker_states_them() -> None:
-    (found,) = told(KafkaSettings({0: DEFAULTS_STATED, 1: DEFAULTS_STATED[1:]}, {}))
+    (found,) = told(replace(settings(), brokers={0: DEFAULTS_STATED, 1: DEFAULTS_STATED[1:]}))
     assert found.code == Code.KAFKA4_DEFAULTS_DIFFER
     assert DEFAULTS_STATED[0].name in found.reason
     assert DEFAULTS_STATED[1].name not in found.reason
@@ -147,7 +156,7 @@ def test_other_defaults_are_told_unless_every_broker_states_them() -> None:
 
 def test_a_setting_of_many_brokers_is_one_finding() -> None:
     low = setting("log.segment.bytes", "1000")
-    (found,) = told(KafkaSettings(dict.fromkeys(range(12), (*DEFAULTS_STATED, low)), {}))
+    (found,) = told(replace(settings(), brokers=dict.fromkeys(range(12), (*DEFAULTS_STATED, low))))
     assert found.object == "broker 0 (static) and 11 more"
     assert "and 4 more" in found.reason
 
@@ -282,5 +291,5 @@ def test_it_ends_with_the_hand_over() -> None:
     case = seeing(seen, Phase.COMPLETED)
     ended = HandOverStatus(guarded=False, ended_at=case.now)
     status = replace(case, status=case.status.model_copy(update={"hand_over": ended})).decide().status
-    assert status.kafka4 is None
+    assert status.kafka4 == case.status.kafka4
     assert Target.KRAFT is case.spec.target

@@ -77,6 +77,7 @@ from kraftbridge.services.metrics import OBSERVATION_ERRORS
 from kraftbridge.services.observe import assignments as replicas
 from kraftbridge.services.observe import belongings, paths, runs, workloads
 from kraftbridge.services.observe.behind import zookeeper_behind
+from kraftbridge.services.observe.old_requests import old_requests_of
 from kraftbridge.services.observe.pod_refusals import PodRefusals
 from kraftbridge.services.observe.runs import running_rehearsal
 from kraftbridge.services.observe.survey import Surveyor
@@ -256,6 +257,7 @@ class Observer:
         workload = self._result(controllers)
         znodes = self._result(zookeeper)
         observed_sets = tuple(self._result(s) for s in sets)
+        for_kafka4 = look(Part.KAFKA4, "settings", _for_kafka4, migration, clients, memory, observed_sets)
         clues = look(Part.CLUES, "logs", self._logs.clues, migration, observed_sets, workload)
         ways = look(Part.PATHS, "paths", self._paths, migration, workload, znodes, clients, memory)
         ids = look(Part.TOPIC_IDS, "topics' ids", _topic_ids, clients, status, observed_sets)
@@ -272,7 +274,6 @@ class Observer:
             observed_sets,
             recorded,
         )
-        for_kafka4 = look(Part.KAFKA4, "settings", _settings_for_kafka4, clients, memory)
         topics = self._result(redundancy)
         # Last, since it takes the topics' redundancy from memory, and nothing else waits for that.
         assignments = look(Part.ASSIGNMENTS, "partitions", self._assignments, migration, clients, memory, now)
@@ -773,9 +774,21 @@ def _views(clients: ClusterClients) -> Mapping[int, int | Unobserved]:
     return clients.brokers.controller_by_broker()
 
 
-def _settings_for_kafka4(clients: ClusterClients, memory: Memory) -> KafkaSettings:
+def _for_kafka4(
+    migration: Migration,
+    clients: ClusterClients,
+    memory: Memory,
+    sets: tuple[StatefulSetState | Unobserved, ...],
+) -> KafkaSettings:
+    """Return the settings and the clients' requests that Kafka 4 may refuse, read anew after some minutes."""
+    page = migration.spec.brokers.metrics
     answer = memory.kafka4
-    if answer is None or not answer.holds(KAFKA4_EVERY_SECONDS):
+    if answer is None or not answer.holds(KAFKA4_EVERY_SECONDS, page):
         read_at = time.monotonic()
-        memory.kafka4 = answer = Answer(clients.brokers.settings_for_kafka4(), read_at=read_at)
+        seen = clients.brokers.settings_for_kafka4()
+        if page is not None:
+            ips = {pod.name: pod.ip for item in sets if isinstance(item, StatefulSetState) for pod in item.pods}
+            addresses = {broker: ips.get(pod, "") for pod, broker in migration.status.broker_ids.items()}
+            seen = replace(seen, old_requests=old_requests_of(page, addresses, clients))
+        memory.kafka4 = answer = Answer(seen, page, read_at)
     return answer.value

@@ -1,0 +1,119 @@
+"""Clients that Kafka 4 refuses, as the brokers' metrics show them until a restart. The status keeps them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final
+
+from kraftbridge.models.catalogue import Code
+from kraftbridge.models.observation import KafkaSettings, OldRequests, Unobserved
+from kraftbridge.models.status import FindingStatus, Kafka4Status, RefusedClient, finding, first
+from kraftbridge.phases.draft import StepContext
+
+WATCHED_FOR: Final = timedelta(days=7)
+"""How long clients are watched before their absence means something: some run once a week."""
+MAXIMUM_CLIENTS: Final = 50
+_BROKERS: Final = "brokers"
+_NOT_ASKED: Final = "spec.brokers.metrics does not say where the brokers' metrics are"
+
+
+def watched(step: StepContext, seen: KafkaSettings) -> Kafka4Status:
+    """Return the clients that are known now, and since when all brokers are watched; findings are not set."""
+    before = step.status.kafka4 or Kafka4Status()
+    told = {broker: answer for broker, answer in seen.old_requests.items() if not isinstance(answer, Unobserved)}
+    known = {(client.software, client.version): client for client in before.clients}
+    by_client: dict[tuple[str, str], dict[int, list[OldRequests]]] = {}
+    for broker, requests in told.items():
+        for each in requests:
+            by_client.setdefault((each.software, each.version), {}).setdefault(broker, []).append(each)
+    for key, of_brokers in by_client.items():
+        known[key] = _client(step, key, known.get(key), of_brokers)
+    kept = [client for client in known.values() if step.now - client.last_seen_at <= WATCHED_FOR]
+    kept.sort(key=lambda client: (-client.last_seen_at.timestamp(), client.software, client.version))
+    # A broker that does not tell for one look goes on counting: what it got is there in the next one.
+    since = before.clients_since
+    if step.spec.brokers.metrics is None:
+        since = None
+    elif since is None and not _silence(step, seen):
+        since = step.now
+    return Kafka4Status(clients=tuple(kept[:MAXIMUM_CLIENTS]), clients_since=since)
+
+
+def _client(
+    step: StepContext, key: tuple[str, str], before: RefusedClient | None, of_brokers: dict[int, list[OldRequests]]
+) -> RefusedClient:
+    counts: dict[str, int] = {}
+    for requests in of_brokers.values():
+        for each in requests:
+            counts[each.request] = counts.get(each.request, 0) + each.count
+    old_counts = {} if before is None else before.requests
+    is_more = any(count > old_counts.get(request, 0) for request, count in counts.items())
+    brokers = {*of_brokers, *(() if before is None else before.brokers)}
+    return RefusedClient(
+        software=key[0],
+        version=key[1],
+        requests=dict(sorted(counts.items())),
+        brokers=tuple(sorted(brokers)),
+        last_seen_at=step.now if before is None or is_more else before.last_seen_at,
+    )
+
+
+def findings(step: StepContext, seen: KafkaSettings, clients: Kafka4Status) -> tuple[FindingStatus, ...]:
+    """Return what is known of clients that Kafka 4 refuses, and that it is not known of all."""
+    found = [_refused(client) for client in clients.clients]
+    if reason := _unknown(step, seen, clients):
+        unknown = finding(Code.KAFKA4_CLIENTS_UNKNOWN, _BROKERS, reason=reason)
+        found.append(unknown.model_copy(update={"accepted": is_accepted(step)}))
+    return tuple(found)
+
+
+def is_accepted(step: StepContext) -> bool:
+    """Return whether the user accepts that not all clients are known."""
+    return step.spec.preflight.accepts(Code.KAFKA4_CLIENTS_UNKNOWN, _BROKERS)
+
+
+def _refused(client: RefusedClient) -> FindingStatus:
+    name = f"clients {client.software} {client.version}"
+    if client.software in ("unknown", "?"):
+        name = "clients that do not tell their software (before KIP-511)"
+    return finding(
+        Code.KAFKA4_REFUSES_CLIENTS,
+        f"{client.software} {client.version}",
+        client=name,
+        requests=first(list(client.requests)),
+        brokers=_listed(client.brokers),
+        at=f"{client.last_seen_at:%Y-%m-%d %H:%M} UTC",
+    )
+
+
+def _listed(brokers: Iterable[int]) -> str:
+    return first([str(broker) for broker in brokers], 10)
+
+
+def _unknown(step: StepContext, seen: KafkaSettings, clients: Kafka4Status) -> str:
+    """Return why not all clients are known, ``""`` if they are."""
+    if silence := _silence(step, seen):
+        return silence
+    if clients.clients_since is None:
+        return ""
+    passed = step.now - clients.clients_since
+    if passed < WATCHED_FOR:
+        return (
+            f"the brokers' metrics are watched since {clients.clients_since:%Y-%m-%d %H:%M} UTC, "
+            f"and {WATCHED_FOR.days} days are needed: some clients run once a week"
+        )
+    return ""
+
+
+def _silence(step: StepContext, seen: KafkaSettings) -> str:
+    """Return which broker's metrics do not tell, ``""`` if all do."""
+    if step.spec.brokers.metrics is None:
+        return _NOT_ASKED
+    for broker in sorted({*step.status.broker_ids.values(), *seen.old_requests}):
+        answer = seen.old_requests.get(broker)
+        if answer is None:
+            return f"metrics of broker {broker} were not read"
+        if isinstance(answer, Unobserved):
+            return str(answer)
+    return "" if seen.old_requests else "no broker's metrics were read"
