@@ -11,7 +11,7 @@ import logging
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -31,6 +31,8 @@ from kraftbridge.outside.endpoints import connect
 __all__ = ["Connection", "ConnectionLostError", "Security", "WireError", "error_name", "host_ports"]
 
 CLIENT_ID: Final = "kraftbridge"
+_SHOWN: Final = 2
+"""Addresses, or failures, in an error."""
 logging.getLogger("kafka.protocol.parser").setLevel(logging.CRITICAL)  # it writes a whole answer that it cannot read
 _REAUTHENTICATE_AT: Final = 0.7
 """Part of a SASL session's lifetime (KIP-368) after which the connection is replaced."""
@@ -347,3 +349,18 @@ def host_ports(bootstrap_servers: str) -> tuple[tuple[str, int], ...]:
     """Split ``host:port,host:port``; IPv6 addresses stand in brackets."""
     pairs = [entry.strip().rpartition(":") for entry in bootstrap_servers.split(",") if entry.strip()]
     return tuple((host.strip("[]"), int(port)) for host, _, port in pairs)
+
+
+def brokers_at(bootstrap_servers: str) -> str:
+    """Return how errors name the brokers behind some addresses: a cluster may have 64 of them."""
+    return f"brokers {_first(bootstrap_servers.split(','), ', ')}"
+
+
+def none_answered(failures: Sequence[str]) -> str:
+    """Return that no broker answered, with what the first ones said."""
+    return f"none answered: {_first(failures, '; ')}"
+
+
+def _first(texts: Sequence[str], separator: str) -> str:
+    more = len(texts) - _SHOWN
+    return separator.join(texts[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -21,7 +21,15 @@ from kraftbridge.kafka.client import Security
 from kraftbridge.kafka.connections import Connections
 from kraftbridge.kafka.listeners import look_at
 from kraftbridge.kafka.metadata import Metadata
-from kraftbridge.kafka.wire import UNKNOWN_TOPIC, Connection, WireError, error_name, host_ports
+from kraftbridge.kafka.wire import (
+    UNKNOWN_TOPIC,
+    Connection,
+    WireError,
+    brokers_at,
+    error_name,
+    host_ports,
+    none_answered,
+)
 from kraftbridge.models.broker_record import (
     EffectiveSetting,
     ListenerState,
@@ -75,7 +83,7 @@ class BrokerRecordClient:
         self._bootstrap = host_ports(bootstrap_servers)
         self._judge = judge
         self._security = Security.from_properties(client_properties, judge=judge)
-        self._source = f"brokers {bootstrap_servers}"
+        self._source = brokers_at(bootstrap_servers)
         self._connections = Connections(self._security)
         self._known: dict[int, tuple[str, int]] = {}
 
@@ -349,7 +357,7 @@ class BrokerRecordClient:
             if self._known:
                 return self._known
             failures.append(f"{host}:{port}: it knows no brokers as yet")
-        raise ObservationError(self._source, f"none answered: {'; '.join(failures)}")
+        raise ObservationError(self._source, none_answered(failures))
 
     def _any(self) -> Connection:
         """Return a connection to some broker."""

@@ -39,8 +39,10 @@ from kraftbridge.kafka.wire import (
     Connection,
     ConnectionLostError,
     WireError,
+    brokers_at,
     error_name,
     host_ports,
+    none_answered,
 )
 from kraftbridge.models.assignments import Assignments
 from kraftbridge.models.broker_record import TopicPartition
@@ -151,7 +153,7 @@ class BrokerClient:
         self._each_lock = threading.Lock()
         self._answered_seconds = 0.0
         """How long brokers on kept connections have been asked so far, without those that did not answer."""
-        self._source = f"brokers {bootstrap_servers}"
+        self._source = brokers_at(bootstrap_servers)
 
     def close(self) -> None:
         """Close all connections."""
@@ -700,9 +702,9 @@ class BrokerClient:
                     continue
                 self._connection = connection
                 return answer
-            reasons = "; ".join(f"{address}: {reason}" for address, reason in failures.items())
-            self._silence = time.monotonic(), f"none answered: {reasons}"
-        raise ObservationError(self._source, f"none answered: {reasons}")
+            silence = none_answered([f"{address}: {reason}" for address, reason in failures.items()])
+            self._silence = time.monotonic(), silence
+        raise ObservationError(self._source, silence)
 
 
 def _in_both(

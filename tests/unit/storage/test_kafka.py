@@ -771,3 +771,13 @@ def test_the_systems_certificates_are_loaded_once() -> None:
     unchecked = Security.from_properties({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": ""}).tls
     assert unchecked is not None
     assert (first.check_hostname, unchecked.check_hostname) == (True, False)
+
+
+def test_a_large_cluster_that_is_silent_is_told_in_a_few_words() -> None:
+    """Six brokers on three nodes filled a status message with their addresses, twice."""
+    client = BrokerClient(",".join(f"127.0.0.{host}:1" for host in range(1, 61)), {})
+    with pytest.raises(ObservationError) as told:
+        client.cluster_state()
+    assert str(told.value).startswith("brokers 127.0.0.1:1, 127.0.0.2:1 and 58 more: none answered: ")
+    assert str(told.value).endswith(" and 58 more")
+    assert len(str(told.value)) < 400
