@@ -14,7 +14,8 @@ from kraftbridge.storage.broker_metrics import read_old_requests
 
 _PAGE_SECONDS: Final = 5.0
 """An exporter with many MBeans takes seconds for its page."""
-_AT_A_TIME: Final = 8
+_AT_A_TIME: Final = 2
+"""Pages in memory: that of a broker with thousands of partitions has tens of megabytes."""
 
 
 def old_requests_of(
