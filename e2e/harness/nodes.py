@@ -124,6 +124,11 @@ def below_min_isr(vitals: Sequence[Mapping[str, Any]], window: tuple[float, floa
     return max(within, default=0), max(outside, default=0)
 
 
+def unread(vitals: Sequence[Mapping[str, Any]]) -> int:
+    """Return in how many moments the partitions could not be read: what was below its min ISR then is not known."""
+    return sum("trouble" in line for line in vitals)
+
+
 def _incomplete(line: Mapping[str, Any]) -> bool:
     return "trouble" in line or bool(line["under_replicated"] or line["offline"])
 

@@ -30,6 +30,7 @@ from e2e.harness.nodes import (
     below_min_isr,
     said,
     spread_problem,
+    unread,
     whole_again,
 )
 from e2e.harness.operator_install import OperatorInstall
@@ -276,6 +277,8 @@ def _judged(cluster: NodesCluster, events: Events, seen: list[dict[str, Any]], t
         "batches": events.seen,
         "controllers": events.controllers,
         "below_min_isr": otherwise,
+        "moments": len(seen),
+        "moments_unread": unread(seen),
         "brokers_down_at_once_by_us": brokers_down_by_us(samples, brokers, uids),
     }
     if events.window:

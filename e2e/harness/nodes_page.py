@@ -39,7 +39,7 @@ COLUMNS = """
 - *Errors of clients*: by kind, and how many; with a trouble they are told, and not judged.
 - *Batches*: the batches of several brokers (mode to which they restarted). *Down by us*: the most brokers that the operator had down at a time. The next one of a batch is stopped once the one before has handed over its leaders;
   where a broker ends within seconds, that is seen only when its next start tells how it ended, and it may be Ready again by then.
-- *Below min ISR*: the most partitions at a time from the beginning of the trouble until every replica is in sync again.
+- *Below min ISR*: the most partitions at a time from the beginning of the trouble until every replica is in sync again, as read every half second.
 - *Whole again*: how many seconds the trouble lasted, and how many seconds later every replica was in sync.
 """
 
@@ -83,6 +83,8 @@ def _row(cell: Cell, result: Mapping[str, Any] | None) -> str:
     together = "; ".join(f"{', '.join(map(str, brokers))} ({mode})" for mode, brokers in result["batches"])
     trouble = result.get("trouble")
     below = trouble["below_min_isr"] if trouble else result["below_min_isr"]
+    if result["moments_unread"]:
+        below = f"{below} (not read in {result['moments_unread']} of {result['moments']} moments)"
     whole = f"{trouble['seconds']} s, {trouble['whole_again_after_s']} s" if trouble else ""
     return (
         f"{head} {mark}`{result['phase']}`, {result['seconds']} s | {result['lost']} of {result['records']} "

@@ -15,6 +15,7 @@ from e2e.harness.nodes import (
     below_min_isr,
     said,
     spread_problem,
+    unread,
     whole_again,
 )
 from e2e.harness.nodes_page import page
@@ -25,6 +26,7 @@ DRAIN = Cell(Trouble.DRAIN, When.ROLLING_BROKERS)
 RESULT = {
     "phase": "Completed", "seconds": 700, "records": 9, "lost": 0, "longest_stall_s": 2.5, "longest_stall_during": "RollingBrokers: broker 1",
     "batches": [["KRaft", [200, 201]]], "brokers_down_at_once_by_us": 2, "below_min_isr": 0, "broken": [],
+    "moments": 90, "moments_unread": 0,
 }  # fmt: skip
 TROUBLE = {
     "node": "n-2", "pods": ["kafka-b-0"], "seconds": 80, "whole_again_after_s": 30, "below_min_isr": 4, "said": ["pod <x> is *gone* (9 s)"],
@@ -86,6 +88,12 @@ def test_what_a_trouble_takes_below_min_isr_is_told_apart_from_the_rest() -> Non
     assert whole_again(vitals, 6) == 9
     assert whole_again(vitals, 11) == 12
     assert below_min_isr(vitals, (4, 9)) == (3, 1)
+
+
+def test_moments_that_were_not_read_are_told_beside_the_number() -> None:
+    """Nothing that was not seen counts as nothing there."""
+    assert unread([line(1.0), {"at": 2.0, "trouble": "timed out", "below_min_isr": 0}, line(3.0)]) == 1
+    assert "4 (not read in 3 of 90 moments)" in page({str(DRAIN): RESULT | {"trouble": TROUBLE, "moments_unread": 3}})
     unknown = line(8) | {"trouble": "timed out"}
     assert whole_again([unknown, line(10)], 6) == 10
 
