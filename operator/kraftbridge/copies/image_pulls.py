@@ -72,9 +72,7 @@ def failures(pod: Mapping[str, Any] | None, key: PullKey, refused: str, limit_se
     status = section(pod, "status")
     images = {container["name"]: container["image"] for container in entries(pod, "spec", "containers")}
     waits = {container["name"]: _waits_for(container) for container in entries(status, "containerStatuses")}
-    if not waits and status.get("phase") == "Failed":
-        return ()  # the kubelet refused the pod before it came to images: its node admits no such pod
-    late = f"the node did not get it within {limit_seconds:.0f} s"
+    late = _end_of(status) or f"the node did not get it within {limit_seconds:.0f} s"
     unknown = {name: waits.get(name, late) for name in images}
     return tuple(
         ImagePull(key, images[name], (words or late)[:_MOST_WORDS])
@@ -84,10 +82,21 @@ def failures(pod: Mapping[str, Any] | None, key: PullKey, refused: str, limit_se
 
 
 def _has_no_place(pod: Mapping[str, Any]) -> bool:
-    """Return whether the scheduler keeps a pod from the one node that it asks for."""
-    conditions = {each["type"]: each for each in entries(pod, "status", "conditions")}
+    """Return whether scheduler or kubelet keep a pod from the one node that it asks for (``PredicateAdmitHandler``)."""
+    status = section(pod, "status")
+    conditions = {each["type"]: each for each in entries(status, "conditions")}
     scheduled = conditions.get("PodScheduled", {})
-    return bool(scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable")
+    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+        return True
+    reason = status.get("reason", "") if status.get("phase") == "Failed" else ""
+    return bool(reason.startswith("OutOf") or reason == "NodeAffinity")
+
+
+def _end_of(status: Mapping[str, Any]) -> str:
+    """Return what ended a pod before its node had all images, ``""`` if nothing did."""
+    if status.get("phase") != "Failed" or "reason" not in status:
+        return ""
+    return f"the pod that was to pull it ended: {status['reason']} {status.get('message', '')}".strip()
 
 
 def _waits_for(container: Mapping[str, Any]) -> str | None:

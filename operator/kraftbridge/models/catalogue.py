@@ -1405,9 +1405,11 @@ class Code(StrEnum):
         "Let the operator read the StatefulSets of the brokers, and the ConfigMaps and Secrets that they refer to",
     )
     IMAGES_NOT_TRIED = (
-        "ImagesNotTried", _WARNING, _PREFLIGHT,
+        "ImagesNotTried", _BLOCKING, _PREFLIGHT,
         "It is not known of every node whether it gets the images of the next pods: {reason}",
-        "Let the operator list nodes. A pod that moves to a node which cannot get its image does not start again",
+        ("Let the operator list nodes. A pod that moves to a node which cannot get its image does not start again. "
+         "Accept this finding if you know that the others get them"),
+        _ACCEPTABLE,
     )
     IMAGE_NOT_PULLABLE = (
         "ImageNotPullable", _BLOCKING, _PREFLIGHT,

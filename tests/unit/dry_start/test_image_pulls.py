@@ -92,6 +92,17 @@ def test_a_node_that_takes_no_such_pod_is_not_judged() -> None:
     assert found(rejected) == []
 
 
+@pytest.mark.parametrize("reason", ["Evicted", "DeadlineExceeded", "NodeShutdown", "UnexpectedAdmissionError"])
+def test_a_pod_that_something_else_ended_shows_no_image(reason: str) -> None:
+    """Its node may get such pods, and has shown nothing."""
+    ended = pod(STARTED_NOT, phase="Failed", reason=reason, message="for this reason")
+    del ended["status"]["containerStatuses"]
+    assert has_tried(ended)
+    ((image, problem),) = found(ended)
+    assert image == "registry/kafka:1"
+    assert problem == f"the pod that was to pull it ended: {reason} for this reason"
+
+
 def test_a_pod_that_is_gone_or_was_never_made_shows_nothing() -> None:
     assert found(None) == [("", "the pod that was to pull the images there is gone")]
     assert found(None, "exceeded quota") == [("", "exceeded quota")]

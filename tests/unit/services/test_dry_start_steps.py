@@ -532,7 +532,9 @@ def test_an_image_that_does_not_come_in_time_is_one_that_does_not_come(cluster: 
     assert "the node did not get it within 300 s" in not_pulled(kubelet)[0].reason
 
 
-def test_nodes_that_cannot_be_listed_are_a_warning(cluster: Callable[[], Kubelet]) -> None:
+def test_nodes_that_cannot_be_listed_keep_the_gate_closed_until_that_is_accepted(
+    cluster: Callable[[], Kubelet],
+) -> None:
     kubelet = cluster()
 
     def deny(verb: str, kind: str, _name: str) -> None:
@@ -543,7 +545,7 @@ def test_nodes_that_cannot_be_listed_are_a_warning(cluster: Callable[[], Kubelet
     walk(kubelet)
     step(kubelet)
     assert kubelet.pulled == []
-    assert "ImagesNotTried" in {f.code for f in kubelet.operator.status().findings}
+    assert ("ImagesNotTried", "Blocking") in {(f.code, f.severity) for f in kubelet.operator.status().findings}
 
 
 def test_a_pod_that_may_not_be_made_is_named(cluster: Callable[[], Kubelet]) -> None:
