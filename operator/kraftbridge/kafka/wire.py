@@ -25,6 +25,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from kraftbridge.kafka import metadata
 from kraftbridge.kafka.client import Security, resolve
 from kraftbridge.models.observation import NodeFeatures
+from kraftbridge.models.status import first
 from kraftbridge.outside import bounds
 from kraftbridge.outside.endpoints import connect
 
@@ -353,14 +354,9 @@ def host_ports(bootstrap_servers: str) -> tuple[tuple[str, int], ...]:
 
 def brokers_at(bootstrap_servers: str) -> str:
     """Return how errors name the brokers behind some addresses: a cluster may have 64 of them."""
-    return f"brokers {_first(bootstrap_servers.split(','), ', ')}"
+    return f"brokers {first(bootstrap_servers.split(','), _SHOWN)}"
 
 
 def none_answered(failures: Sequence[str]) -> str:
     """Return that no broker answered, with what the first ones said."""
-    return f"none answered: {_first(failures, '; ')}"
-
-
-def _first(texts: Sequence[str], separator: str) -> str:
-    more = len(texts) - _SHOWN
-    return separator.join(texts[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f"none answered: {first(failures, _SHOWN, '; ')}"

@@ -1763,10 +1763,10 @@ def some(names: Iterable[object], most: int = 5) -> str:
     return first(sorted(str(n) for n in names), most)
 
 
-def first(names: Iterable[object], most: int = 5) -> str:
+def first(names: Iterable[object], most: int = 5, separator: str = ", ") -> str:
     """Return the first ``most`` names in their own order and the number of the others."""
     listed = [str(n) for n in names]
-    text = ", ".join(listed[:most])
+    text = separator.join(listed[:most])
     if len(listed) > most:
         text += f" and {len(listed) - most} more"
     return text

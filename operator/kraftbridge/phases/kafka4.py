@@ -255,7 +255,7 @@ def _condition(step: StepContext, seen: KafkaSettings, found: tuple[FindingStatu
     if any(each.code in _STOPS for each in found):
         return "False", Reason.SETTINGS_REFUSED, words
     if clients := [each.sentence for each in found if each.code == Code.KAFKA4_REFUSES_CLIENTS]:
-        return "False", Reason.CLIENTS_REFUSED, first(clients, _SHOWN)
+        return "False", Reason.CLIENTS_REFUSED, first(clients, _SHOWN, ". ")
     if unknown := _unknown(step, seen, found):
         return "Unknown", Reason.UNKNOWN, f"{unknown}. {words}" if words else unknown
     known = (

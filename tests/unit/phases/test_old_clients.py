@@ -169,3 +169,9 @@ def test_the_status_holds_those_that_were_seen_last() -> None:
     after = kafka4(replace(watching(seeing(late), before), now=NOW + timedelta(hours=1)))
     assert after.clients[0].software == "the-last"
     assert len(after.clients) == MAXIMUM_CLIENTS
+
+
+def test_several_clients_are_several_sentences() -> None:
+    ready = readiness(status_of(watching(seeing(OLD, NAMELESS))))
+    assert ready.message.count("Kafka 4 refuses") == 2
+    assert ". Kafka 4 refuses" in ready.message or ". Kafka4RefusesClients" in ready.message

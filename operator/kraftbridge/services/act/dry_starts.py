@@ -345,7 +345,6 @@ class DryStartActs:
 
     def _collect(self, run: DryStartRunStatus) -> None:
         """Record what the copies of the stage show, and delete their pods."""
-        prepared = self._prepare(run)
         namespace = self.namespace
         config_map = self.kubernetes.get(*_CONFIG_MAP, namespace, run.run_id)
         plan = seen.plan_of(config_map)
@@ -356,6 +355,7 @@ class DryStartActs:
         if run.stage is DryStartStage.PULLS:
             self._collect_pulls(run, plan, pods, refused)
             return
+        prepared = self._prepare(run)
         outcomes = []
         left = []
         for copy, overlay in prepared.stage(plan, run, seen.collected_of(config_map)):
