@@ -51,12 +51,16 @@ def _applied(cluster: ForeignCluster, name: str, change: dict[str, Any]) -> Migr
     return Migration(cluster.kube, NAMESPACE, name)
 
 
-def _stalled(migration: Migration, timeout_s: float) -> View:
+def _stalled(migration: Migration, timeout_s: float, phase: str = "") -> View:
+    """Return what the user sees as soon as the migration is stalled: in this phase, or in any."""
+
     def look() -> View | None:
         view = migration.view()
-        return view if view is not None and view.blocked else None
+        if view is None or not view.blocked:
+            return None
+        return view if phase in ("", view.phase) else None
 
-    found: View = eventually(look, f"{migration.name} says why it is stalled", timeout_s)
+    found: View = eventually(look, f"{migration.name} says why it is stalled, {phase or 'in any phase'}", timeout_s)
     return found
 
 
@@ -130,7 +134,14 @@ def test_an_image_that_never_starts_is_named(cluster: ForeignCluster) -> None:
     migration = _applied(cluster, "no-image", change)
     try:
         view = _stalled(migration, 120)
-        assert view.phase == "ProvisioningQuorum"
+        assert view.phase == "Preflight"
+        finding = view.finding("ImageNotPullable")
+        assert finding is not None
+        assert "no-such-image" in finding["reason"]
+        accepted = view.resource["spec"]["preflight"]["accepted"]
+        known = {"code": finding["code"], "object": finding["object"]}
+        migration.patch({"spec": {"preflight": {"accepted": [*accepted, known]}}})
+        view = _stalled(migration, 120, phase="ProvisioningQuorum")
         assert "no-such-image" in view.blocked
         assert controller_volumes(cluster.kube, NAMESPACE, "no-image") != set()
         migration.set_target("ZooKeeper")
