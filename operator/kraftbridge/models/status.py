@@ -111,6 +111,8 @@ class Kafka4Status(StatusModel):
     """Clients that Kafka 4 refuses, those that were seen last first, at most 50."""
     clients_since: datetime | None = None
     """Since when the metrics of every broker were seen to show such clients; unset while they do not."""
+    clients_seen_at: datetime | None = None
+    """When all of them were read last, to ten minutes. After more than an hour without, the watch begins anew."""
 
 
 class OperationKind(StrEnum):

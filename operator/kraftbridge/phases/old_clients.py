@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from kraftbridge.models.catalogue import Code
@@ -13,6 +13,10 @@ from kraftbridge.phases.draft import StepContext
 
 WATCHED_FOR: Final = timedelta(days=7)
 """How long clients are watched before their absence means something: some run once a week."""
+MOST_UNSEEN: Final = timedelta(hours=1)
+"""How long a page may be silent, or the operator away. A broker that restarts meanwhile forgets its clients."""
+NOTED_EVERY: Final = timedelta(minutes=10)
+"""How often the status notes that all pages were read: each look would write it at a rest of weeks."""
 MAXIMUM_CLIENTS: Final = 50
 _BROKERS: Final = "brokers"
 _NOT_ASKED: Final = "spec.brokers.metrics does not say where the brokers' metrics are"
@@ -31,13 +35,22 @@ def watched(step: StepContext, seen: KafkaSettings) -> Kafka4Status:
         known[key] = _client(step, key, known.get(key), of_brokers)
     kept = [client for client in known.values() if step.now - client.last_seen_at <= WATCHED_FOR]
     kept.sort(key=lambda client: (-client.last_seen_at.timestamp(), client.software, client.version))
-    # A broker that does not tell for one look goes on counting: what it got is there in the next one.
-    since = before.clients_since
+    since, seen_at = _watch(step, seen, before)
+    return Kafka4Status(clients=tuple(kept[:MAXIMUM_CLIENTS]), clients_since=since, clients_seen_at=seen_at)
+
+
+def _watch(step: StepContext, seen: KafkaSettings, before: Kafka4Status) -> tuple[datetime | None, datetime | None]:
+    """Return since when all brokers are watched, and when all of them told last."""
     if step.spec.brokers.metrics is None:
-        since = None
-    elif since is None and not _silence(step, seen):
-        since = step.now
-    return Kafka4Status(clients=tuple(kept[:MAXIMUM_CLIENTS]), clients_since=since)
+        return None, None
+    if _silence(step, seen):
+        return before.clients_since, before.clients_seen_at
+    if before.clients_since is None or before.clients_seen_at is None:
+        return step.now, step.now
+    unseen = step.now - before.clients_seen_at
+    if unseen > MOST_UNSEEN:
+        return step.now, step.now
+    return before.clients_since, step.now if unseen >= NOTED_EVERY else before.clients_seen_at
 
 
 def _client(

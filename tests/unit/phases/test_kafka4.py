@@ -38,7 +38,7 @@ def seeing(seen: KafkaSettings | Unobserved, phase: Phase = Phase.AWAITING_FINAL
     case = open_gate(phase).observing(kafka4=seen)
     brokers = case.spec.brokers.model_copy(update={"metrics": BrokerMetricsSpec(port=9404)})
     since = NOW - WATCHED_FOR - timedelta(minutes=1)
-    return case.asking(brokers=brokers).with_status(kafka4=Kafka4Status(clients_since=since))
+    return case.asking(brokers=brokers).with_status(kafka4=Kafka4Status(clients_since=since, clients_seen_at=NOW))
 
 
 def told(seen: KafkaSettings) -> list[FindingStatus]:

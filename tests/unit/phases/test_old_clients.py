@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -16,11 +16,12 @@ from kraftbridge.models.observation import KafkaSettings, OldRequests, Unobserve
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import AcceptedFinding, BrokerMetricsSpec
 from kraftbridge.models.status import FindingStatus, Kafka4Status, MigrationStatus
-from kraftbridge.phases.old_clients import MAXIMUM_CLIENTS, WATCHED_FOR
+from kraftbridge.phases.old_clients import MAXIMUM_CLIENTS, MOST_UNSEEN, NOTED_EVERY, WATCHED_FOR
 
 OLD = OldRequests("librdkafka", "0.9.5", "Fetch v2", 7)
 NAMELESS = OldRequests("unknown", "unknown", "Produce v1", 1)
 WEEK_AGO = NOW - WATCHED_FOR - timedelta(minutes=1)
+A_WEEK_WATCHED = Kafka4Status(clients_since=WEEK_AGO, clients_seen_at=NOW - NOTED_EVERY)
 
 
 def seeing(*of_first: OldRequests, **others: tuple[OldRequests, ...] | Unobserved) -> KafkaSettings:
@@ -72,7 +73,9 @@ def test_a_client_is_known_after_its_broker_has_restarted_and_forgotten_it() -> 
         case = replace(watching(seen, before), now=NOW + timedelta(days=6))
         assert [client.software for client in kafka4(case).clients] == ["librdkafka"]
         assert readiness(status_of(case)).status == "False"
-    later = replace(watching(seeing(), before), now=NOW + WATCHED_FOR + timedelta(minutes=5))
+    end = NOW + WATCHED_FOR + timedelta(minutes=5)
+    watched = before.model_copy(update={"clients_seen_at": end - NOTED_EVERY})
+    later = replace(watching(seeing(), watched), now=end)
     assert kafka4(later).clients == ()
     assert readiness(status_of(later)).status == "True"
 
@@ -99,7 +102,7 @@ def test_no_client_seen_means_nothing_before_a_week() -> None:
     ready = readiness(status_of(first))
     assert (ready.status, ready.reason) == ("Unknown", "NotObserved")
     assert found.sentence in ready.message
-    after = watching(seeing(), Kafka4Status(clients_since=WEEK_AGO))
+    after = watching(seeing(), A_WEEK_WATCHED)
     assert unknown_clients(after) is None
     assert kafka4(after).clients_since == WEEK_AGO
     assert readiness(status_of(after)).status == "True"
@@ -114,7 +117,7 @@ SILENT = [
 
 @pytest.mark.parametrize(("seen", "words"), SILENT)
 def test_a_broker_that_does_not_tell_leaves_its_clients_unknown(seen: KafkaSettings, words: str) -> None:
-    for known in (None, Kafka4Status(clients_since=WEEK_AGO)):
+    for known in (None, A_WEEK_WATCHED):
         case = watching(seen, known)
         found = unknown_clients(case)
         assert found is not None
@@ -123,9 +126,43 @@ def test_a_broker_that_does_not_tell_leaves_its_clients_unknown(seen: KafkaSetti
         assert kafka4(case).clients_since == (None if known is None else WEEK_AGO)
 
 
+def test_who_was_not_watched_for_long_is_watched_anew() -> None:
+    """A broker that restarts while its page is silent, or while the operator is away, forgets what it got."""
+    silent = seeing(broker_1=Unobserved("metrics of broker 1", "refused"))
+    known = A_WEEK_WATCHED
+    for minutes in range(0, 61, 5):
+        now = NOW + timedelta(minutes=minutes)
+        known = kafka4(replace(watching(silent, known), now=now))
+        assert (known.clients_since, known.clients_seen_at) == (WEEK_AGO, NOW - NOTED_EVERY)
+    back = replace(watching(seeing(), known), now=NOW + MOST_UNSEEN)
+    assert kafka4(back).clients_since == NOW + MOST_UNSEEN
+    found = unknown_clients(back)
+    assert found is not None
+    assert "7 days are needed" in found.reason
+    assert readiness(status_of(back)).status == "Unknown"
+
+
+@pytest.mark.parametrize(("unseen", "since"), [(MOST_UNSEEN, WEEK_AGO), (MOST_UNSEEN * 2, NOW)])
+def test_a_short_time_without_the_pages_does_not_begin_anew(unseen: timedelta, since: datetime) -> None:
+    known = A_WEEK_WATCHED.model_copy(update={"clients_seen_at": NOW - unseen})
+    assert kafka4(watching(seeing(), known)).clients_since == since
+
+
+def test_the_time_of_the_last_look_is_written_now_and_then() -> None:
+    """At a rest of weeks, a status that changes at each look would be written at each look."""
+    times = []
+    known = None
+    for minutes in range(0, 60, 5):
+        known = kafka4(replace(watching(seeing(), known), now=NOW + timedelta(minutes=minutes)))
+        times.append(known.clients_seen_at)
+    assert len(set(times)) == 6
+    assert known is not None
+    assert known.clients_since == NOW
+
+
 def test_without_a_page_the_clients_are_unknown_until_the_user_accepts_that() -> None:
     case = open_gate(Phase.AWAITING_FINALIZATION).observing(kafka4=settings())
-    case = case.with_status(kafka4=Kafka4Status(clients_since=WEEK_AGO))
+    case = case.with_status(kafka4=A_WEEK_WATCHED)
     found = unknown_clients(case)
     assert found is not None
     assert "spec.brokers.metrics does not say" in found.reason
