@@ -15,6 +15,8 @@ CACHE := $(or $(KRAFTBRIDGE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kraftb
 VENV ?= .venv
 PYTHON := $(VENV)/bin/python
 BASE_PYTHON ?= python3
+# Debian's own where there is one: the images have it, and what it misreads (3.11.2: gh-106052) a later one does not show.
+TEST_PYTHON ?= $(or $(wildcard /usr/bin/python3.11),$(BASE_PYTHON))
 UV_VERSION := 0.13.8
 OWN_UV := $(CACHE)/uv/bin/uv
 UV ?= $(or $(shell command -v uv 2>/dev/null),$(OWN_UV))
@@ -51,7 +53,7 @@ $(OWN_UV):
 # The stamp is inside the environment: whoever removes the environment removes it, too.
 $(VENV)/.kraftbridge-stamp: requirements/dev.lock pyproject.toml | $(if $(filter $(OWN_UV),$(UV)),$(OWN_UV))
 	$(SAY) "making $(VENV) from requirements/dev.lock, hashes checked"
-	@test -x $(PYTHON) || $(UV) venv --quiet --no-python-downloads --python $(BASE_PYTHON) $(VENV)
+	@test -x $(PYTHON) || $(UV) venv --quiet --no-python-downloads --python $(TEST_PYTHON) $(VENV)
 	@$(UV) pip sync --quiet --python $(PYTHON) --require-hashes requirements/dev.lock
 	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --editable .
 	@rm -f $(VENV)/lib/python3*/site-packages/pyspark/python/lib/*.zip  # as in the Dockerfile

@@ -103,9 +103,18 @@ def main(names: list[str]) -> int:
     left = names[len(outcomes) :]
     passed = sum(outcome.passed for outcome in outcomes)
     failed = sum(max(outcome.failed, int(outcome.exit_code != 0)) for outcome in outcomes)
-    say(f"\nkraftbridge: {ran}" + (f"; not run: {', '.join(left)}" if left else ""))
+    say(f"\nkraftbridge on {tested_python()}: {ran}" + (f"; not run: {', '.join(left)}" if left else ""))
     say(f"{passed} passed, {failed} failed")
     return int(failed > 0)
+
+
+def tested_python() -> str:
+    """Return the version of the Python that ran the tests: the images have Debian's."""
+    python = ROOT / os.environ.get("VENV", ".venv") / "bin" / "python"
+    try:
+        return subprocess.check_output([python, "--version"], text=True).strip()  # noqa: S603 - our own environment
+    except OSError:
+        return "no Python environment"
 
 
 def budget(outcomes: list[Outcome]) -> str:
