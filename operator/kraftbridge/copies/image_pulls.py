@@ -8,10 +8,12 @@ from typing import Any, Final
 
 from kraftbridge.models.dry_start import ImagePull, PullKey
 from kraftbridge.models.objects import entries, section
-from kraftbridge.models.pod_problem import PULL_REFUSALS
+from kraftbridge.models.pod_problem import STARTS_AFTER_PULL
 
 _UNDER_WAY: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons of a container that waits for its image, or for its turn (``kuberuntime``, ``kubelet_pods.go``)."""
+_GIVEN_UP: Final = "ContainerStatusUnknown"
+"""Reason of a container that has not started when its pod ends (``status_manager.go``, ``TerminatePod``)."""
 _MOST_WORDS: Final = 300
 
 
@@ -104,10 +106,12 @@ def _waits_for(container: Mapping[str, Any]) -> str | None:
 
     The kubelet gets the image first, and then finds that the image has no such program (``startContainer``).
     """
-    waiting = section(container, "state").get("waiting")
+    state = section(container, "state")
+    waiting = state.get("waiting")
     if waiting is None:
-        return None if section(container, "state") else ""
+        has_begun = bool(state) and section(state, "terminated").get("reason") != _GIVEN_UP
+        return None if has_begun else ""
     reason = waiting.get("reason", "")
-    if reason in PULL_REFUSALS:
-        return f"{reason}: {waiting.get('message', '')}".strip()
-    return "" if reason in _UNDER_WAY else None
+    if reason in STARTS_AFTER_PULL:
+        return None
+    return "" if reason in _UNDER_WAY else f"{reason}: {waiting.get('message', '')}".strip()

@@ -29,18 +29,18 @@ class PodProblem(StrEnum):
         return self in (PodProblem.CRASHING, PodProblem.CAPACITY, PodProblem.NODE_LOST)
 
 
-PULL_REFUSALS: Final = frozenset(
+STARTS_AFTER_PULL: Final = frozenset(
     {
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "ErrImageNeverPull",
-        "InvalidImageName",
-        "ImageInspectError",
-        "RegistryUnavailable",
-        "SignatureValidationFailed",
+        "CreateContainerConfigError",
+        "PreCreateHookError",
+        "CreateContainerError",
+        "PreStartHookError",
+        "RunContainerError",
+        "PostStartHookError",
+        "CrashLoopBackOff",
     }
 )
-"""Reasons of a container whose node cannot get its image (``pkg/kubelet/images/types.go``, CRI's ``errors.go``)."""
+"""Reasons of a container that does not start although its node has the image (``kuberuntime_container.go``)."""
 WAITS: Final = {
     "ImagePullBackOff": PodProblem.IMAGE,
     "ErrImagePull": PodProblem.IMAGE,

@@ -103,6 +103,23 @@ def test_a_pod_that_something_else_ended_shows_no_image(reason: str) -> None:
     assert problem == f"the pod that was to pull it ended: {reason} for this reason"
 
 
+def test_a_container_that_its_node_gave_up_with_the_pod_shows_no_image() -> None:
+    """Disk pressure evicts a pod whose image is being written: what never started counts as ended then."""
+    given_up = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": "could not be located"}}
+    evicted = pod(STARTED_NOT, given_up, phase="Failed", reason="Evicted", message="low on ephemeral-storage")
+    assert has_tried(evicted)
+    assert found(evicted) == [
+        ("registry/kafka:2", "the pod that was to pull it ended: Evicted low on ephemeral-storage")
+    ]
+
+
+def test_a_reason_that_nobody_here_knows_shows_no_image() -> None:
+    """Kubelets and runtimes of later releases have further ones."""
+    shown = pod(STARTED_NOT, {"waiting": {"reason": "ImageNotTrusted", "message": "no attestation"}})
+    assert not has_tried(shown)
+    assert found(shown) == [("registry/kafka:2", "ImageNotTrusted: no attestation")]
+
+
 def test_a_pod_that_is_gone_or_was_never_made_shows_nothing() -> None:
     assert found(None) == [("", "the pod that was to pull the images there is gone")]
     assert found(None, "exceeded quota") == [("", "exceeded quota")]
