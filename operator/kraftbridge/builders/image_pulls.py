@@ -16,7 +16,14 @@ from kraftbridge.models.runs import PULL_LIMIT
 
 NO_PROGRAM: Final = "/kraftbridge-gets-this-image-and-starts-nothing"
 """No image has it: once the node has the image, the container runtime refuses to start the container."""
-_KEPT: Final = ("nodeSelector", "tolerations", "imagePullSecrets", "runtimeClassName", "schedulerName")
+_KEPT: Final = (
+    "nodeSelector",
+    "tolerations",
+    "imagePullSecrets",
+    "serviceAccountName",  # the API server gives its secrets to a pod that names none
+    "runtimeClassName",
+    "schedulerName",
+)
 _NODE_AFFINITY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -46,7 +53,8 @@ def pull_pod(facts: DryStartFacts, wanted: Wanted, key: PullKey) -> Object:
     pod = pod_of_run(facts, pull_name(key, facts.run), spec)
     del pod["spec"]["schedulingGates"]
     pod["spec"]["activeDeadlineSeconds"] = int(2 * PULL_LIMIT.total_seconds())
-    return pods.copied_with_settings(pod, facts.pods)
+    # The owner's pods do not get the pull secrets of `spec.pods` unless their template has them.
+    return pods.copied_with_settings(pod, facts.pods.model_copy(update={"image_pull_secrets": ()}))
 
 
 def _on(node: str, template: Mapping[str, Any]) -> Object:

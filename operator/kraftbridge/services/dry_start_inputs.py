@@ -257,22 +257,22 @@ class InputReader:
     def wanted_images(self, migration: Migration, copies: Sequence[Copy]) -> tuple[Wanted, ...]:
         """Return the images of the next pods of each StatefulSet, in whatever mode, and of the controllers.
 
-        The agent and the helpers of both are in the operator's image.
+        The agent and the helpers of the controllers are in the operator's image.
         """
         by_set: dict[str, list[CopyFacts]] = {}
         for copy, _ in copies:
             by_set.setdefault(copy.key.stateful_set, []).append(copy)
-        ours = {self._settings.operator_image: "IfNotPresent"}
         wanted = []
         for name, of_set in sorted(by_set.items()):
             templates = [copy.stateful_set["spec"]["template"]["spec"] for copy in of_set]
-            pull = section(of_set[0].live, "spec").get("imagePullSecrets")
-            template = {**templates[0], **({"imagePullSecrets": pull} if pull else {})}
-            wanted.append(Wanted(f"StatefulSet/{name}", images_of(*templates) | ours, template))
+            wanted.append(Wanted(f"StatefulSet/{name}", images_of(*templates), templates[0]))
         spec = migration.spec
         pods = completed(spec.pods, self._facts.pod_defaults(migration.identity.namespace, spec))
         controllers = with_settings({"metadata": {}, "spec": {}}, pods, spec.controllers)["spec"]
-        images = {spec.controllers.image: str(spec.controllers.image_pull_policy)} | ours
+        images = {
+            spec.controllers.image: str(spec.controllers.image_pull_policy),
+            self._settings.operator_image: "IfNotPresent",
+        }
         return (*wanted, Wanted("controllers", images, controllers))
 
     def nodes(self) -> tuple[str, ...]:

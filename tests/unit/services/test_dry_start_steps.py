@@ -428,11 +428,11 @@ def add_node(kubelet: Kubelet, name: str, **spec: Any) -> None:
     kubernetes.objects["Node", None, name] = {**first, "metadata": {"name": name, "labels": {}}, "spec": spec}
 
 
-def with_pull_secret(kubelet: Kubelet) -> None:
-    """Let the brokers' service account have pull secrets, which admission copies into their pods."""
-    for (kind, _, name), pod in kubelet.operator.kubernetes.objects.items():
-        if kind == "Pod" and name.startswith("kafka-") and name[6:].isdigit():
-            pod["spec"]["imagePullSecrets"] = [{"name": "of-the-account"}]
+def admit(kubelet: Kubelet) -> None:
+    """Give pods of the brokers' service account, which has pull secrets, those that name none (admission)."""
+    for (kind, _, _), obj in kubelet.operator.kubernetes.objects.items():
+        if kind == "Pod" and obj["spec"].get("serviceAccountName") == "kafka":
+            obj["spec"].setdefault("imagePullSecrets", [{"name": "of-the-account"}])
 
 
 def not_pulled(kubelet: Kubelet) -> list[Any]:
@@ -473,6 +473,7 @@ def test_pods_that_pull_go_where_those_of_the_user_may_go_and_pull_as_they_do(cl
     named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
     nowhere: dict[str, Any] = {}  # a term without a requirement matches no node
     template |= {
+        "serviceAccountName": "kafka",
         "nodeSelector": {"pool": "kafka"},
         "tolerations": [{"key": "kafka", "operator": "Exists"}],
         "affinity": {
@@ -487,7 +488,7 @@ def test_pods_that_pull_go_where_those_of_the_user_may_go_and_pull_as_they_do(cl
     settle = kubelet.settle
 
     def note() -> None:
-        with_pull_secret(kubelet)
+        admit(kubelet)
         made.update({n: o for (k, _, n), o in kubernetes.objects.items() if k == "Pod" and "-pull-" in n})
         settle()
 
@@ -504,8 +505,56 @@ def test_pods_that_pull_go_where_those_of_the_user_may_go_and_pull_as_they_do(cl
     assert of_brokers["spec"]["tolerations"] == template["tolerations"]
     assert of_brokers["spec"]["imagePullSecrets"] == [{"name": "of-the-account"}]
     policies = {c["image"]: c.get("imagePullPolicy") for c in of_brokers["spec"]["containers"]}
-    assert policies == {BROKERS_IMAGE: "Always", OPERATORS_IMAGE: "IfNotPresent"}
+    assert policies == {BROKERS_IMAGE: "Always"}, "the operator's image is in no broker's pod"
     assert CONTROLLERS_IMAGE in {c["image"] for c in of_controllers["spec"]["containers"]}
+
+
+def pulls_made(kubelet: Kubelet) -> dict[str, dict[str, Any]]:
+    """Return the pods that pull images in a dry start, by the image that only one owner's pods have."""
+    made: dict[str, dict[str, Any]] = {}
+    settle = kubelet.settle
+
+    def note() -> None:
+        for (kind, _, name), pod in kubelet.operator.kubernetes.objects.items():
+            if kind == "Pod" and "-pull-" in name:
+                images = {container["image"] for container in pod["spec"]["containers"]}
+                made[BROKERS_IMAGE if BROKERS_IMAGE in images else CONTROLLERS_IMAGE] = pod
+        settle()
+
+    kubelet.settle = note  # type: ignore[method-assign]
+    walk(kubelet)
+    return made
+
+
+def test_brokers_images_are_pulled_with_the_secrets_of_their_next_pods_alone(cluster: Callable[[], Kubelet]) -> None:
+    """Those of the operator's pods, or of another service account, open registries that stay closed to a broker."""
+    kubelet = cluster()
+    kubernetes = kubelet.operator.kubernetes
+    migration = kubernetes.objects["KafkaMigration", "kafka", "demo"]
+    migration["spec"]["pods"] = {"imagePullSecrets": [{"name": "of-the-operators-pods"}]}
+    kubernetes.objects["StatefulSet", "kafka", "kafka"]["spec"]["template"]["spec"]["serviceAccountName"] = "kafka"
+    made = pulls_made(kubelet)
+    of_brokers = made[BROKERS_IMAGE]["spec"]
+    assert of_brokers["serviceAccountName"] == "kafka", "admission adds the secrets that the account has now"
+    assert "imagePullSecrets" not in of_brokers
+    assert of_brokers["automountServiceAccountToken"] is False
+    assert made[CONTROLLERS_IMAGE]["spec"]["imagePullSecrets"] == [{"name": "of-the-operators-pods"}]
+
+
+def test_a_template_that_names_other_secrets_than_its_running_pods_have_decides(cluster: Callable[[], Kubelet]) -> None:
+    kubelet = cluster()
+    template = kubelet.operator.kubernetes.objects["StatefulSet", "kafka", "kafka"]["spec"]["template"]
+    template["spec"]["imagePullSecrets"] = [{"name": "of-the-next-pods"}]
+    settle = kubelet.settle
+
+    def with_former_secrets() -> None:
+        for (kind, _, name), pod in kubelet.operator.kubernetes.objects.items():
+            if kind == "Pod" and name.removeprefix("kafka-").isdigit():
+                pod["spec"]["imagePullSecrets"] = [{"name": "of-the-running-pods"}]
+        settle()
+
+    kubelet.settle = with_former_secrets  # type: ignore[method-assign]
+    assert pulls_made(kubelet)[BROKERS_IMAGE]["spec"]["imagePullSecrets"] == [{"name": "of-the-next-pods"}]
 
 
 def test_nodes_that_take_no_pod_of_these_are_not_asked(cluster: Callable[[], Kubelet]) -> None:
@@ -546,6 +595,42 @@ def test_nodes_that_cannot_be_listed_keep_the_gate_closed_until_that_is_accepted
     step(kubelet)
     assert kubelet.pulled == []
     assert ("ImagesNotTried", "Blocking") in {(f.code, f.severity) for f in kubelet.operator.status().findings}
+    # Nothing in Kubernetes tells that the operator may list them now, or that the API server had a bad moment.
+    kubelet.operator.kubernetes.before_call = lambda *_: None
+    for _ in range(60):
+        step(kubelet)
+        if kubelet.pulled:
+            break
+    assert {node for node, _ in kubelet.pulled} == {"node-1"}
+
+
+def test_an_owner_whose_pods_no_node_takes_now_has_shown_nothing(cluster: Callable[[], Kubelet]) -> None:
+    """The only nodes for the controllers are full or tainted for an hour."""
+    kubelet = cluster()
+    kubelet.has_place = lambda _node: False
+    walk(kubelet)
+    step(kubelet)
+    assert kubelet.pulled == []
+    assert {(f.object, f.severity) for f in not_pulled(kubelet)} == {
+        ("StatefulSet/kafka", "Blocking"),
+        ("controllers", "Blocking"),
+    }
+    assert "no node takes such a pod now" in not_pulled(kubelet)[0].reason
+
+
+def test_controllers_that_may_go_elsewhere_are_asked_for_there(cluster: Callable[[], Kubelet]) -> None:
+    """What nodes of one pool have shown says nothing of another pool, or of other pull secrets."""
+    kubelet = cluster()
+    walk(kubelet)
+    before = kubelet.operator.status().dry_start
+    spec = kubelet.operator.kubernetes.objects["KafkaMigration", "kafka", "demo"]["spec"]
+    spec["controllers"]["nodeSelector"] = {"pool": "controllers"}
+    for _ in range(3):
+        step(kubelet)
+    record = dry_start(kubelet)
+    assert before is not None
+    assert record is not None
+    assert record.running is not None or record.count > before.count
 
 
 def test_a_pod_that_may_not_be_made_is_named(cluster: Callable[[], Kubelet]) -> None:
