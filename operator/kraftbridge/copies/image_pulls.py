@@ -83,6 +83,18 @@ def failures(pod: Mapping[str, Any] | None, key: PullKey, refused: str, limit_se
     )
 
 
+def untried(shown: Mapping[PullKey, Mapping[str, Any] | None]) -> tuple[ImagePull, ...]:
+    """Return the owners whose pods no node takes now, by the pods that pull: not one of their images was tried."""
+    by_owner: dict[str, list[Mapping[str, Any] | None]] = {}
+    for key, pod in shown.items():
+        by_owner.setdefault(key.owner, []).append(pod)
+    return tuple(
+        ImagePull(PullKey(owner, ""), "", f"no node takes a pod of {owner} now")
+        for owner, pods in by_owner.items()
+        if all(pod is not None and _has_no_place(pod) for pod in pods)
+    )
+
+
 def _has_no_place(pod: Mapping[str, Any]) -> bool:
     """Return whether scheduler or kubelet keep a pod from the one node that it asks for (``PredicateAdmitHandler``)."""
     status = section(pod, "status")

@@ -1407,7 +1407,8 @@ class Code(StrEnum):
     IMAGES_NOT_TRIED = (
         "ImagesNotTried", _BLOCKING, _PREFLIGHT,
         "It is not known of every node whether it gets the images of the next pods: {reason}",
-        ("Let the operator list nodes. A pod that moves to a node which cannot get its image does not start again. "
+        ("Let the operator list nodes, and let one of them have a place for such a pod. "
+         "A pod that moves to a node which cannot get its image does not start again. "
          "Accept this finding if you know that the others get them"),
         _ACCEPTABLE,
     )

@@ -165,6 +165,7 @@ class PullKey:
     owner: str
     """``StatefulSet/NAME``, or ``controllers``."""
     node: str
+    """``""`` where no node takes the owner's pods."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -611,26 +611,21 @@ def test_an_owner_whose_pods_no_node_takes_now_has_shown_nothing(cluster: Callab
     walk(kubelet)
     step(kubelet)
     assert kubelet.pulled == []
-    assert {(f.object, f.severity) for f in not_pulled(kubelet)} == {
-        ("StatefulSet/kafka", "Blocking"),
-        ("controllers", "Blocking"),
+    found = {f.object: f for f in kubelet.operator.status().findings if f.code == "ImagesNotTried"}
+    assert {name: f.severity for name, f in found.items()} == {
+        "StatefulSet/kafka": "Blocking",
+        "controllers": "Blocking",
     }
-    assert "no node takes such a pod now" in not_pulled(kubelet)[0].reason
+    assert "no node takes a pod of controllers now" in found["controllers"].reason
 
 
-def test_controllers_that_may_go_elsewhere_are_asked_for_there(cluster: Callable[[], Kubelet]) -> None:
-    """What nodes of one pool have shown says nothing of another pool, or of other pull secrets."""
+def test_without_a_node_that_takes_pods_nothing_is_known_of_images(cluster: Callable[[], Kubelet]) -> None:
     kubelet = cluster()
+    kubelet.operator.kubernetes.objects["Node", None, "node-1"]["spec"] = {"unschedulable": True}
     walk(kubelet)
-    before = kubelet.operator.status().dry_start
-    spec = kubelet.operator.kubernetes.objects["KafkaMigration", "kafka", "demo"]["spec"]
-    spec["controllers"]["nodeSelector"] = {"pool": "controllers"}
-    for _ in range(3):
-        step(kubelet)
-    record = dry_start(kubelet)
-    assert before is not None
-    assert record is not None
-    assert record.running is not None or record.count > before.count
+    step(kubelet)
+    (found,) = (f for f in kubelet.operator.status().findings if f.code == "ImagesNotTried")
+    assert "no node is Ready and not cordoned" in found.reason
 
 
 def test_a_pod_that_may_not_be_made_is_named(cluster: Callable[[], Kubelet]) -> None:

@@ -119,13 +119,13 @@ def repeat_dry_start(
         return
     is_due = draft.now - record.finished_at > REPEATED_AFTER
     is_unstarted = any(copy.start is None for copy in state.current.copies)
-    if is_due and (is_unstarted or not _of_tags(draft).isdisjoint(f.code for f in standing)):
+    if is_due and (is_unstarted or not _of_outside(draft).isdisjoint(f.code for f in standing)):
         dry_starting.launch_dry_start(draft, state.fingerprint, broker_ids, cluster_id)
 
 
-def _of_tags(step: StepContext) -> frozenset[str]:
-    """Return the codes that end when a registry has another image; after preflight spec cannot name one."""
-    of_any = {Code.DRY_START_OTHER_IMAGE, Code.IMAGE_NOT_PULLABLE}
+def _of_outside(step: StepContext) -> frozenset[str]:
+    """Return the codes that end with another image in a registry, or other nodes; later spec cannot name an image."""
+    of_any = {Code.DRY_START_OTHER_IMAGE, Code.IMAGE_NOT_PULLABLE, Code.IMAGES_NOT_TRIED}
     of_upgrade = {Code.UPGRADE_IMAGE_NOT_BRIDGE, Code.UPGRADE_NOT_PROVEN}
     return frozenset(of_any if step.status.phase is Phase.PREFLIGHT else of_any | of_upgrade)
 
@@ -164,6 +164,9 @@ def _not_pulled(report: DryStartReport) -> Iterator[FindingStatus]:
     """Find images that nodes could not get; one finding for each owner of pods."""
     by_owner: dict[str, list[ImagePull]] = {}
     for pull in report.not_pulled:
+        if not pull.key.node:
+            yield finding(Code.IMAGES_NOT_TRIED, pull.key.owner, reason=pull.problem)
+            continue
         by_owner.setdefault(pull.key.owner, []).append(pull)
     for owner, pulls in by_owner.items():
         nodes = dict.fromkeys(pull.key.node for pull in pulls)

@@ -23,7 +23,7 @@ from kraftbridge.config import Settings
 from kraftbridge.constants import LABEL_RUN
 from kraftbridge.copies.admission import Alike, additions, alike
 from kraftbridge.copies.dry_start import copies_in
-from kraftbridge.copies.image_pulls import failures
+from kraftbridge.copies.image_pulls import failures, untried
 from kraftbridge.exceptions import ActionError, ConflictError, MigrationError, ObservationError, OvertakenError
 from kraftbridge.models.decision import CollectRun, FenceRun, LaunchRun, ReleaseRun, RemoveRun
 from kraftbridge.models.dry_start import (
@@ -33,7 +33,6 @@ from kraftbridge.models.dry_start import (
     CopyOutcome,
     DryStartPlan,
     DryStartStage,
-    ImagePull,
     MadePods,
     PullKey,
 )
@@ -232,6 +231,8 @@ class DryStartActs:
             nodes = self.reader.nodes()
         except ObservationError as error:
             return (), str(error)
+        if not nodes:
+            return (), "no node is Ready and not cordoned"
         keys = tuple(PullKey(owner, node) for node in nodes for owner in owners)
         left_out = len(keys) - _MOST_PULLS
         why = f"{_MOST_PULLS} pods get images at most, and {left_out} more were needed" if left_out > 0 else ""
@@ -387,18 +388,15 @@ class DryStartActs:
         self, run: DryStartRunStatus, plan: DryStartPlan, pods: Mapping[str, Object], refused: Mapping[str, str]
     ) -> None:
         """Record which images nodes could not get, and delete the pods."""
-        found: list[ImagePull] = []
-        left: list[Object] = []
-        for key in plan.pulls:
-            name = image_pulls.pull_name(key, run.run_id)
-            pod = pods.get(name)
-            found += failures(pod, key, refused.get(name, ""), PULL_LIMIT.total_seconds())
-            if pod is not None:
-                left.append(pod)
+        names = {key: image_pulls.pull_name(key, run.run_id) for key in plan.pulls}
+        shown = {key: pods.get(name) for key, name in names.items()}
+        found = list(untried(shown))
+        for key, pod in shown.items():
+            found += failures(pod, key, refused.get(names[key], ""), PULL_LIMIT.total_seconds())
         not_pulled = seen.NOT_PULLED.dump_json(tuple(found)).decode()
         nothing = base64.b64encode(gzip.compress(seen.OUTCOMES.dump_json(()), mtime=0)).decode()
         self._write(run, {"data": {NOT_PULLED_KEY: not_pulled}, "binaryData": {run.stage.outcomes_key: nothing}})
-        for pod in left:
+        for pod in filter(None, shown.values()):
             self._delete(_POD, pod)
 
     def _log_reader(self, pod: str) -> Callable[[str], str]:
