@@ -359,8 +359,17 @@ def _fingerprint(
     untried: str = "",
 ) -> str:
     of_listener = None if listener is None else sorted(asdict(listener).items())
-    common = [settings.operator_image, spec.controllers.image, accepts_unfenced(spec), of_listener, untried]
+    common = [settings.operator_image, accepts_unfenced(spec), of_listener, untried, _pulled_for_controllers(spec)]
     return dry_start.fingerprint([*common, *(s.parts for s in sources)])
+
+
+def _pulled_for_controllers(spec: MigrationSpec) -> list[Any]:
+    """Return what decides which image the controllers' nodes get, on which of them, and how."""
+    placed = {"node_selector", "tolerations", "affinity"}
+    return [
+        spec.controllers.model_dump(include={*placed, "image", "image_pull_policy"}),
+        spec.pods.model_dump(include={*placed, "image_pull_secrets", "service_account_name"}),
+    ]
 
 
 def _container_ports(pod: Object, container: str) -> set[int]:

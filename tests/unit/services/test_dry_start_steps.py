@@ -628,6 +628,21 @@ def test_without_a_node_that_takes_pods_nothing_is_known_of_images(cluster: Call
     assert "no node is Ready and not cordoned" in found.reason
 
 
+def test_controllers_that_may_go_elsewhere_are_asked_for_there(cluster: Callable[[], Kubelet]) -> None:
+    """What nodes of one pool have shown says nothing of another pool, or of other pull secrets."""
+    kubelet = cluster()
+    walk(kubelet)
+    before = kubelet.operator.status().dry_start
+    spec = kubelet.operator.kubernetes.objects["KafkaMigration", "kafka", "demo"]["spec"]
+    spec["controllers"]["nodeSelector"] = {"pool": "controllers"}
+    for _ in range(3):
+        step(kubelet)
+    record = dry_start(kubelet)
+    assert before is not None
+    assert record is not None
+    assert record.running is not None or record.count > before.count
+
+
 def test_a_pod_that_may_not_be_made_is_named(cluster: Callable[[], Kubelet]) -> None:
     kubelet = cluster()
 
