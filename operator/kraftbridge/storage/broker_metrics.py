@@ -53,7 +53,7 @@ def read_old_requests(
         seen = old_requests(page)
     except (OSError, http.client.HTTPException) as error:
         raise ObservationError(source, f"GET {path} failed: {type(error).__name__}: {error}") from error
-    except (ValueError, bounds.BoundExceededError) as error:
+    except (ValueError, OverflowError, bounds.BoundExceededError) as error:
         raise ObservationError(source, str(error)) from error
     if not any(each.software == CLIENT_ID for each in seen):
         raise ObservationError(source, _ABSENT)
