@@ -96,8 +96,10 @@ class RefusedClient(StatusModel):
     """Requests by name and version, with how many of them all brokers together have got since their start."""
     brokers: tuple[int, ...]
     """Brokers that got them."""
+    counts: dict[str, int] = {}
+    """How many of them each broker has got since its start, as its metrics showed last."""
     last_seen_at: datetime
-    """When the number of these requests was last seen to be larger than before."""
+    """When a broker was last seen to have got further ones: it counts more than before, or has restarted."""
 
 
 class Kafka4Status(StatusModel):
@@ -108,7 +110,8 @@ class Kafka4Status(StatusModel):
     total: int = 0
     """Number of findings."""
     clients: tuple[RefusedClient, ...] = ()
-    """Clients that Kafka 4 refuses, those that were seen last first, at most 50."""
+    """Clients that Kafka 4 refuses, those that were seen last first, at most 50.
+    Those that were not seen for seven days are in no finding; they stay as long as a broker counts them."""
     clients_since: datetime | None = None
     """Since when the metrics of every broker were seen to show such clients; unset while they do not."""
     clients_seen_at: datetime | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -31,9 +33,10 @@ def watched(step: StepContext, seen: KafkaSettings) -> Kafka4Status:
     for broker, requests in told.items():
         for each in requests:
             by_client.setdefault((each.software, each.version), {}).setdefault(broker, []).append(each)
-    for key, of_brokers in by_client.items():
-        known[key] = _client(step, key, known.get(key), of_brokers)
-    kept = [client for client in known.values() if step.now - client.last_seen_at <= WATCHED_FOR]
+    for key in known.keys() | by_client.keys():
+        known[key] = _client(step, key, known.get(key), by_client.get(key, {}), told.keys())
+    # What a broker still counts is kept: it would be news at the next look.
+    kept = [client for client in known.values() if client.counts or is_recent(step, client)]
     kept.sort(key=lambda client: (-client.last_seen_at.timestamp(), client.software, client.version))
     since, seen_at = _watch(step, seen, before)
     return Kafka4Status(clients=tuple(kept[:MAXIMUM_CLIENTS]), clients_since=since, clients_seen_at=seen_at)
@@ -48,33 +51,48 @@ def _watch(step: StepContext, seen: KafkaSettings, before: Kafka4Status) -> tupl
     if before.clients_since is None or before.clients_seen_at is None:
         return step.now, step.now
     unseen = step.now - before.clients_seen_at
-    if unseen > MOST_UNSEEN:
+    if abs(unseen) > MOST_UNSEEN:  # the operator's own clock may have been set back
         return step.now, step.now
-    return before.clients_since, step.now if unseen >= NOTED_EVERY else before.clients_seen_at
+    is_noted = timedelta(0) <= unseen < NOTED_EVERY
+    return before.clients_since, before.clients_seen_at if is_noted else step.now
+
+
+def is_recent(step: StepContext, client: RefusedClient) -> bool:
+    """Return whether a client was seen so lately that it may come again."""
+    return step.now - client.last_seen_at <= WATCHED_FOR
 
 
 def _client(
-    step: StepContext, key: tuple[str, str], before: RefusedClient | None, of_brokers: dict[int, list[OldRequests]]
+    step: StepContext,
+    key: tuple[str, str],
+    before: RefusedClient | None,
+    of_brokers: Mapping[int, list[OldRequests]],
+    told: AbstractSet[int],
 ) -> RefusedClient:
-    counts: dict[str, int] = {}
-    for requests in of_brokers.values():
-        for each in requests:
-            counts[each.request] = counts.get(each.request, 0) + each.count
-    old_counts = {} if before is None else before.requests
-    is_more = any(count > old_counts.get(request, 0) for request, count in counts.items())
-    brokers = {*of_brokers, *(() if before is None else before.brokers)}
+    """Return what is known of a client after a look at the brokers that told.
+
+    What a broker counts after its restart is news as well, although it is less than before.
+    """
+    former = {} if before is None else {int(broker): count for broker, count in before.counts.items()}
+    counts = {broker: sum(each.count for each in requests) for broker, requests in of_brokers.items()}
+    by_request: Counter[str] = Counter()
+    for each in (each for requests in of_brokers.values() for each in requests):
+        by_request[each.request] += each.count
+    is_news = any(count != former.get(broker) for broker, count in counts.items())
+    silent = {broker: count for broker, count in former.items() if broker not in told}
     return RefusedClient(
         software=key[0],
         version=key[1],
-        requests=dict(sorted(counts.items())),
-        brokers=tuple(sorted(brokers)),
-        last_seen_at=step.now if before is None or is_more else before.last_seen_at,
+        requests=dict(sorted(by_request.items())) if before is None or of_brokers else before.requests,
+        brokers=tuple(sorted({*of_brokers, *(() if before is None else before.brokers)})),
+        counts={str(broker): count for broker, count in sorted((silent | counts).items())},
+        last_seen_at=step.now if before is None or is_news else before.last_seen_at,
     )
 
 
 def findings(step: StepContext, seen: KafkaSettings, clients: Kafka4Status) -> tuple[FindingStatus, ...]:
     """Return what is known of clients that Kafka 4 refuses, and that it is not known of all."""
-    found = [_refused(client) for client in clients.clients]
+    found = [_refused(client) for client in clients.clients if is_recent(step, client)]
     if reason := _unknown(step, seen, clients):
         unknown = finding(Code.KAFKA4_CLIENTS_UNKNOWN, _BROKERS, reason=reason)
         found.append(unknown.model_copy(update={"accepted": is_accepted(step)}))

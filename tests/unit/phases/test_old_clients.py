@@ -80,16 +80,63 @@ def test_a_client_is_known_after_its_broker_has_restarted_and_forgotten_it() -> 
     assert readiness(status_of(later)).status == "True"
 
 
-@pytest.mark.parametrize(("count", "seen_again"), [(7, False), (8, True), (2, False)])
-def test_only_a_larger_count_is_news(count: int, seen_again: bool) -> None:
-    """A smaller one is what a broker counts since its restart."""
+@pytest.mark.parametrize(("count", "seen_again"), [(7, False), (8, True), (2, True)])
+def test_another_count_is_news(count: int, seen_again: bool) -> None:
+    """A smaller one is what a broker counts since its restart, which came after the look before."""
     before = kafka4(watching(seeing(OLD)))
     later = NOW + timedelta(days=1)
     (client,) = kafka4(replace(watching(seeing(replace(OLD, count=count)), before), now=later)).clients
     assert client.last_seen_at == (later if seen_again else NOW)
     assert client.requests == {"Fetch v2": count}
     again = kafka4(replace(watching(seeing(replace(OLD, count=3)), Kafka4Status(clients=(client,))), now=later))
-    assert again.clients[0].last_seen_at == (later if count == 2 else client.last_seen_at)
+    assert again.clients[0].last_seen_at == later
+
+
+def test_what_a_broker_counts_after_its_restart_was_sent_after_it() -> None:
+    """A job sends two requests a week; brokers restart in between, and none ever counts more than before."""
+    weekly = replace(OLD, count=2)
+    known = kafka4(watching(seeing(weekly)))
+    restarted = NOW + timedelta(days=3)
+    known = kafka4(replace(watching(seeing(), known), now=restarted))
+    assert known.clients[0].last_seen_at == NOW
+    again = NOW + WATCHED_FOR - timedelta(hours=1)
+    known = kafka4(replace(watching(seeing(weekly), known), now=again))
+    assert known.clients[0].last_seen_at == again
+    case = replace(watching(seeing(weekly), known), now=again + timedelta(days=6))
+    assert readiness(status_of(case)).status == "False"
+
+
+def test_news_of_one_broker_is_not_hidden_by_the_restart_of_another() -> None:
+    known = kafka4(watching(seeing(replace(OLD, count=100), broker_2=(replace(OLD, count=7),))))
+    later = NOW + timedelta(days=1)
+    (client,) = kafka4(replace(watching(seeing(broker_2=(replace(OLD, count=8),)), known), now=later)).clients
+    assert client.last_seen_at == later
+    assert client.requests == {"Fetch v2": 8}
+
+
+def test_a_page_that_was_silent_for_a_while_is_no_news() -> None:
+    known = kafka4(watching(seeing(OLD)))
+    silent = seeing(broker_0=Unobserved("metrics of broker 0", "refused"))
+    for minutes, seen in ((5, silent), (10, seeing(OLD))):
+        known = kafka4(replace(watching(seen, known), now=NOW + timedelta(minutes=minutes)))
+    assert known.clients[0].last_seen_at == NOW
+
+
+def test_a_client_that_stopped_does_not_come_back_because_its_broker_still_counts_it() -> None:
+    """The broker runs on for weeks: what it once got stays on its page."""
+    known: Kafka4Status | None = None
+    hours = [*range(0, 24 * 9, 12)]
+    for hour in hours:
+        now = NOW + timedelta(hours=hour)
+        if known is not None:  # somebody looked every five minutes in between
+            known = known.model_copy(update={"clients_seen_at": now - NOTED_EVERY})
+        case = replace(watching(seeing(OLD), known), now=now)
+        known = kafka4(case)
+        is_refused = any(f.code == Code.KAFKA4_REFUSES_CLIENTS for f in known.findings)
+        assert is_refused == (timedelta(hours=hour) <= WATCHED_FOR), hour
+    assert readiness(status_of(case)).status == "True"
+    sends_again = replace(watching(seeing(replace(OLD, count=8)), known), now=now + timedelta(minutes=5))
+    assert readiness(status_of(sends_again)).status == "False"
 
 
 def test_no_client_seen_means_nothing_before_a_week() -> None:
@@ -146,6 +193,18 @@ def test_who_was_not_watched_for_long_is_watched_anew() -> None:
 def test_a_short_time_without_the_pages_does_not_begin_anew(unseen: timedelta, since: datetime) -> None:
     known = A_WEEK_WATCHED.model_copy(update={"clients_seen_at": NOW - unseen})
     assert kafka4(watching(seeing(), known)).clients_since == since
+
+
+def test_a_clock_that_is_set_back_hides_no_time_without_the_pages() -> None:
+    """The last look seems to be yet to come; an absence until then would not be noticed."""
+    known = A_WEEK_WATCHED.model_copy(update={"clients_seen_at": NOW + timedelta(minutes=50)})
+    known = kafka4(watching(seeing(), known))
+    assert (known.clients_since, known.clients_seen_at) == (WEEK_AGO, NOW)
+    back = NOW + timedelta(hours=10)
+    ahead = A_WEEK_WATCHED.model_copy(update={"clients_seen_at": back + timedelta(minutes=1)})
+    known = kafka4(watching(seeing(), ahead))
+    assert known.clients_since == NOW
+    assert readiness(status_of(watching(seeing(), ahead))).status == "Unknown"
 
 
 def test_the_time_of_the_last_look_is_written_now_and_then() -> None:
