@@ -14,6 +14,7 @@ from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.conditions import ConditionType, condition
 from kraftbridge.models.observation import Unobserved
 from kraftbridge.models.phase import Phase
+from kraftbridge.models.status import WatchedStart
 from kraftbridge.phases.draft import Migration
 from kraftbridge.services.observe.workloads import OF_KAFKA, LogReader
 
@@ -48,6 +49,17 @@ def test_a_log_on_a_node_that_does_not_answer_is_not_read() -> None:
     sets = (replace(fine, pods=(lost, starting, *fine.pods[2:])),)
     LogReader(kubernetes).clues(Migration(case.identity, case.spec, case.status), sets, Unobserved("x", "y"))
     assert {call.args[1] for call in kubernetes.pod_logs.call_args_list} == {starting.name}
+
+
+def test_neither_is_the_log_of_a_start_on_such_a_node() -> None:
+    fine = broker_set()
+    lost = replace(fine.pods[0], ready=False, trouble="NodeLost: node n-2 does not answer")
+    case = open_gate(Phase.ROLLING_BROKERS).with_status(watched_start=WatchedStart(pod=lost.name, process=lost.process))
+    kubernetes = Mock()
+    sets = (replace(fine, pods=(lost, *fine.pods[1:])),)
+    with pytest.raises(ObservationError, match="node n-2 does not answer"):
+        LogReader(kubernetes).start(Migration(case.identity, case.spec, case.status), sets)
+    kubernetes.pod_logs.assert_not_called()
 
 
 def test_a_start_that_finds_no_mark_of_a_clean_shutdown_stops_the_roll(operator: Operator) -> None:

@@ -524,7 +524,7 @@ class LogReader:
         Raises
         ------
         ObservationError
-            The pod is gone, or its log cannot be read or holds no line of Kafka's.
+            The pod is gone, or its node; or its log cannot be read or holds no line of Kafka's.
         """
         watched = migration.status.watched_start
         pod = _starting(migration.status, _pods(sets))
@@ -532,6 +532,8 @@ class LogReader:
             return StartLog("")  # the pod of the broker that is restarted is still the old one
         if pod is None:
             raise ObservationError("log of the broker that starts", "its pod is not as status names it")
+        if pod.problem is PodProblem.NODE_LOST:
+            raise ObservationError(f"log of pod {pod.name}", pod.trouble)  # as in `_nodes`
         namespace = migration.identity.namespace
         container = migration.spec.brokers.container
         operation = migration.status.operation
