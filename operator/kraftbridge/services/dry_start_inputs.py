@@ -275,8 +275,8 @@ class InputReader:
         }
         return (*wanted, Wanted("controllers", images, controllers))
 
-    def nodes(self) -> tuple[str, ...]:
-        """Return the nodes that take pods: Ready and not cordoned.
+    def nodes(self) -> dict[str, Mapping[str, str]]:
+        """Return the labels of the nodes that take pods: Ready and not cordoned.
 
         Raises
         ------
@@ -284,7 +284,8 @@ class InputReader:
             They cannot be listed.
         """
         nodes = filter(workloads.takes_pods, self._facts.kubernetes.list("v1", "Node", None))
-        return tuple(sorted(node["metadata"]["name"] for node in nodes))
+        labels = {node["metadata"]["name"]: section(node, "metadata", "labels") for node in nodes}
+        return dict(sorted(labels.items()))
 
     def closed(self, identity: Identity, spec: MigrationSpec, sources: Sequence[_Source]) -> tuple[str, ...]:
         """Return the addresses that copies must not reach.

@@ -469,6 +469,7 @@ def test_pods_that_pull_go_where_those_of_the_user_may_go_and_pull_as_they_do(cl
     kubelet = cluster()
     kubernetes = kubelet.operator.kubernetes
     template = kubernetes.objects["StatefulSet", "kafka", "kafka"]["spec"]["template"]["spec"]
+    kubernetes.objects["Node", None, "node-1"]["metadata"]["labels"] = {"pool": "kafka"}
     ssd = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
     named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
     nowhere: dict[str, Any] = {}  # a term without a requirement matches no node
@@ -625,7 +626,8 @@ def test_without_a_node_that_takes_pods_nothing_is_known_of_images(cluster: Call
     walk(kubelet)
     step(kubelet)
     (found,) = (f for f in kubelet.operator.status().findings if f.code == "ImagesNotTried")
-    assert "no node is Ready and not cordoned" in found.reason
+    assert "no node that is Ready and not cordoned has the labels" in found.reason
+    assert "StatefulSet/kafka, controllers" in found.reason
 
 
 def test_controllers_that_may_go_elsewhere_are_asked_for_there(cluster: Callable[[], Kubelet]) -> None:
@@ -641,6 +643,23 @@ def test_controllers_that_may_go_elsewhere_are_asked_for_there(cluster: Callable
     assert before is not None
     assert record is not None
     assert record.running is not None or record.count > before.count
+
+
+def test_a_cluster_of_many_nodes_is_asked_where_the_pods_may_go(cluster: Callable[[], Kubelet]) -> None:
+    """Of 300 nodes three are for Kafka: nothing is left out, and no pod is made that no node would ever take."""
+    kubelet = cluster()
+    kubernetes = kubelet.operator.kubernetes
+    for number in range(297):
+        add_node(kubelet, f"app-{number:03}")
+    for number in range(3):
+        add_node(kubelet, f"kafka-{number}")
+        kubernetes.objects["Node", None, f"kafka-{number}"]["metadata"]["labels"] = {"pool": "kafka"}
+    kubernetes.objects["StatefulSet", "kafka", "kafka"]["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "kafka"}
+    kubernetes.objects["KafkaMigration", "kafka", "demo"]["spec"]["controllers"]["nodeSelector"] = {"pool": "kafka"}
+    walk(kubelet)
+    step(kubelet)
+    assert {node for node, _ in kubelet.pulled} == {"kafka-0", "kafka-1", "kafka-2"}
+    assert [f for f in kubelet.operator.status().findings if f.code == "ImagesNotTried"] == []
 
 
 def test_a_pod_that_may_not_be_made_is_named(cluster: Callable[[], Kubelet]) -> None:

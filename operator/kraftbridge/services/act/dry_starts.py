@@ -38,7 +38,7 @@ from kraftbridge.models.dry_start import (
 )
 from kraftbridge.models.objects import section
 from kraftbridge.models.runs import DRY_START_PARALLEL, DRY_START_POD_LIMIT, PULL_LIMIT
-from kraftbridge.models.status import DryStartRunStatus, first
+from kraftbridge.models.status import DryStartRunStatus, first, some
 from kraftbridge.outside import bounds
 from kraftbridge.phases.draft import Migration
 from kraftbridge.phases.dry_starting import CHANGED, accepts_unfenced, waits
@@ -226,14 +226,20 @@ class DryStartActs:
         """
         if not run.broker_ids:
             return (), ""
-        owners = [each.owner for each in self.reader.wanted_images(self.migration, prepared.copies)]
+        wanted = self.reader.wanted_images(self.migration, prepared.copies)
         try:
             nodes = self.reader.nodes()
         except ObservationError as error:
             return (), str(error)
-        if not nodes:
-            return (), "no node is Ready and not cordoned"
-        keys = tuple(PullKey(owner, node) for node in nodes for owner in owners)
+        keys = tuple(
+            PullKey(each.owner, node)
+            for node, labels in nodes.items()
+            for each in wanted
+            if section(each.template, "nodeSelector").items() <= labels.items()
+        )
+        nowhere = {each.owner for each in wanted} - {key.owner for key in keys}
+        if nowhere:
+            return keys[:_MOST_PULLS], f"no node that is Ready and not cordoned has the labels for {some(nowhere)}"
         left_out = len(keys) - _MOST_PULLS
         why = f"{_MOST_PULLS} pods get images at most, and {left_out} more were needed" if left_out > 0 else ""
         return keys[:_MOST_PULLS], why
