@@ -272,6 +272,8 @@ def test_the_way_to_a_broker_that_starts_keeps_none_from_joining_its_batch() -> 
     case = starting.with_status(operation=operation(0, exit_code=0))
     assert restarts(case.observing(paths=closed(0)).decide()) == [2]
     assert restarts(case.observing(paths=closed(1)).decide()) == []
+    back = with_pod(case, 0, ready=True)
+    assert restarts(back.observing(paths=closed(0)).decide()) == [], "it is Ready again, and nobody reaches it"
 
 
 @pytest.mark.parametrize("broker", [1, 2])

@@ -90,6 +90,12 @@ def away(step: StepContext) -> frozenset[int]:
     return frozenset(each.node_id for each in (operation, *others) if each is not None)
 
 
+def starting(step: StepContext) -> frozenset[int]:
+    """Return those of them that are not Ready again: nobody connects to them yet."""
+    ready = {step.status.broker_ids.get(pod.name) for _, pod in observed.brokers_of(step) if pod.ready}
+    return away(step) - ready
+
+
 def is_joining(step: StepContext, operation: Operation) -> bool:
     """Return whether an operation is that of a broker which joins others of its batch that were stopped before."""
     batch = step.status.batch

@@ -480,7 +480,7 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, 
     # A restart that is repeated or ends early gets here without `configure_brokers`.
     if (waiting := _blocked_by_set(draft, stateful_set)) is not None:
         return waiting
-    if pod.ready and (closed := reaching.blockers(draft, batching.away(draft))):
+    if pod.ready and (closed := reaching.blockers(draft, batching.starting(draft))):
         return Wait(f"broker {draft.status.broker_ids[pod.name]} is not restarted: {closed[0]}")
     if pod.ready and (moved := _other_image(draft, besides=pod)) is not None:
         return moved
