@@ -153,6 +153,8 @@ class Operation(StatusModel):
     """Exit code of Kafka's container in the old pod, if it was seen."""
     exit_reason: str = ""
     """Reason of that exit, such as ``OOMKilled``."""
+    replaced_at: datetime | None = None
+    """When the next pod was created, by the API server's clock. That one may be replaced in its turn."""
     unclean_start: str = ""
     """Line of the new Kafka's log that says that the old one left no mark of a clean shutdown."""
     clean_start: bool = False

@@ -209,6 +209,23 @@ def test_what_the_next_start_told_once_holds() -> None:
         assert ended.status.killed_broker is None
 
 
+def test_the_next_pod_may_be_replaced_in_its_turn() -> None:
+    """A drain, or somebody's hand: the pod after that is created when the old one was long gone, and its log tells of another end."""
+    back = returned(Phase.TAKING_OVER, 12)
+    starting = with_pod(back, 0, ready=False).observing(start_log=StartLog(""))
+    seen = starting.step().status.operation
+    assert seen is not None
+    assert seen.replaced_at == DELETED_AT + timedelta(seconds=12)
+    again = with_pod(back.with_status(operation=seen), 0, uid="newer", created_at=DUE_AT + timedelta(seconds=30))
+    clean = again.observing(start_log=StartLog(process_of(again), clean=True, whole=True)).step()
+    assert clean.status.operation is None
+    assert clean.status.killed_broker is None
+    crashed = killed(again.observing(start_log=StartLog(process_of(again), unclean=UNCLEAN, whole=True)))
+    assert crashed is not None
+    assert UNCLEAN not in crashed.reason, "that is the end of the pod between them"
+    assert "has no line of LogManager" in crashed.reason
+
+
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_restart_is_over_only_when_the_log_of_the_next_start_was_read(seen: bool) -> None:
     back = returned(Phase.TAKING_OVER, 12, seen=seen)

@@ -43,6 +43,8 @@ def note_end(draft: Draft, operation: Operation, pod: PodState) -> Operation:
 def with_end(step: StepContext, operation: Operation, pod: PodState) -> Operation:
     """Return the record of a restart with what is seen of the end of the pod that it replaces, or told by the next."""
     if pod.replaces(operation):
+        if operation.replaced_at is None:
+            operation = operation.model_copy(update={"replaced_at": pod.created_at})
         return _with_next_start(step, operation, pod)
     if pod.uid != operation.pod_uid or pod.kill_due_at is None:
         return operation
@@ -56,11 +58,18 @@ def with_end(step: StepContext, operation: Operation, pod: PodState) -> Operatio
 
 
 def _with_next_start(step: StepContext, operation: Operation, pod: PodState) -> Operation:
-    """Return the record with what the log of the next pod says first; a later process of it tells of its own end."""
+    """Return the record with what the log of the next pod says first; a later process of it tells of its own end.
+
+    A pod that replaces the next one in its turn tells how that one ended. A clean end shows as well that a broker ends
+    by itself; a crash shows nothing of the broker that was restarted.
+    """
     log = step.observation.start_log
-    if _tells(operation) or not isinstance(log, StartLog) or log.process != pod.process or not log.tells:
+    if _tells(operation) or not isinstance(log, StartLog) or log.process != pod.process:
         return operation
-    return operation.model_copy(update={"unclean_start": log.unclean, "clean_start": log.clean})
+    unclean = log.unclean if pod.created_at == operation.replaced_at else ""
+    if not log.clean and not unclean:
+        return operation
+    return operation.model_copy(update={"unclean_start": unclean, "clean_start": log.clean})
 
 
 def ensure_log_read(draft: Draft, operation: Operation, stateful_set: str, pod: PodState) -> Wait | None:
@@ -115,7 +124,7 @@ def note_killed(draft: Draft, operation: Operation, stateful_set: StatefulSetSta
     if not how:
         return
     grace_seconds = operation.grace_seconds or draft.spec.strategy.termination_grace_seconds
-    gone_at = pod.created_at or draft.now
+    gone_at = operation.replaced_at or pod.created_at or draft.now
     seconds = 0.0  # without a look at the deletion only the log tells, and a longer grace period is not known to help
     if operation.kill_due_at is not None:
         deleted_at = operation.kill_due_at - timedelta(seconds=grace_seconds)
@@ -142,7 +151,8 @@ def _how(operation: Operation, pod: PodState) -> str:
     left_behind = f"the next Kafka says: {operation.unclean_start}" if operation.unclean_start else ""
     if due_at is None:
         return left_behind
-    whole = pod.created_at is not None and pod.created_at >= due_at
+    gone_at = operation.replaced_at or pod.created_at
+    whole = gone_at is not None and gone_at >= due_at
     grace = f"{operation.grace_seconds} s" if operation.grace_seconds else "its whole time"
     if operation.exit_reason == OOM_KILLED:
         return "its container was killed because it reached its memory limit while it ended"
