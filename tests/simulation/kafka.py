@@ -159,10 +159,10 @@ class Kafka:
     def stop_broker(self, node: int) -> None:
         """Let a broker's process be gone."""
         process = self.brokers[node]
+        process.life += 1  # one that hangs does not go on either
         if not process.up:
             return
         process.up, process.down_since = False, self.time.now
-        process.life += 1
         self.leaving.discard(node)
         self.heartbeats_lost.pop(node, None)
         self.in_sync.discard(node)
