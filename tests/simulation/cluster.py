@@ -892,7 +892,8 @@ class Cluster:
         known = self.start_read
         if known is None or known[0] != asked or self.time.now - known[1] >= START_EVERY_SECONDS:
             log = self._log_of(pod)
-            if not self.kafka.brokers[pod.node].up:
+            # One that hangs has told it all the same.
+            if pod.ready_since is None or pod.node in self.slow_starts.since:
                 log = StartLog(process, log.recovery)
             self.start_read = known = (asked, self.time.now, replace(log, whole=back))
         return known[2]
