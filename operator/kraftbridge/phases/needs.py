@@ -61,8 +61,11 @@ def _archive(status: MigrationStatus, _now: datetime) -> bool:
 
 def _paths(status: MigrationStatus, _now: datetime) -> bool:
     operation = status.operation
-    if operation is not None and (operation.kill_due_at is not None or operation.last_pod_ready_at is not None):
-        return False  # a node is away
+    joins = status.batch is not None and bool(status.batch.waiting)  # another broker stops meanwhile
+    if operation is not None and not joins:
+        is_away = operation.kill_due_at is not None or operation.last_pod_ready_at is not None
+        if is_away:
+            return False
     if status.canary is not None:
         return False  # the brokers have shown that the controllers reach them
     return status.phase is not Phase.PROVISIONING_QUORUM or holds(status.conditions, ConditionType.QUORUM_READY)

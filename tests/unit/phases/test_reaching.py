@@ -22,7 +22,7 @@ from kraftbridge.models.decision import RestartPod
 from kraftbridge.models.observation import NOT_NEEDED, Path, Paths, Unobserved
 from kraftbridge.models.phase import Part, Phase, Target
 from kraftbridge.models.spec import AcceptedFinding
-from kraftbridge.models.status import WaitKind
+from kraftbridge.models.status import BatchStatus, WaitKind
 from kraftbridge.phases.needs import needs
 
 DROPPED = "10.0.0.1 did not answer within 3 s"
@@ -180,7 +180,13 @@ def test_the_ways_are_tried_at_the_quorum_and_up_to_the_takeover_while_no_node_i
     assert restarting.operation is not None
     assert Part.PATHS in needs(restarting, roll.now)  # an eviction may be refused for a long time
     away = restarting.operation.model_copy(update={"kill_due_at": roll.now})
-    assert Part.PATHS not in needs(restarting.model_copy(update={"operation": away}), roll.now)
+    stopping = restarting.model_copy(update={"operation": away})
+    assert Part.PATHS not in needs(stopping, roll.now)
+    batch = BatchStatus(brokers=(1,), waiting=(2,), stopped_at=roll.now)
+    joined = stopping.model_copy(update={"batch": batch})
+    assert Part.PATHS in needs(joined, roll.now), "another broker of the batch stops yet, and a way may have closed"
+    last = batch.model_copy(update={"waiting": ()})
+    assert Part.PATHS not in needs(stopping.model_copy(update={"batch": last}), roll.now)
 
 
 def test_a_recorded_restart_that_has_not_begun_is_dropped_when_a_way_closes() -> None:
