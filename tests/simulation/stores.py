@@ -117,6 +117,8 @@ class Originals:
         """Return which promise an action breaks, ``""`` when none."""
         if not self._is_seen(run) or not isinstance(action, RestartPod) or action.node_id in CONTROLLERS:
             return ""
+        if run.status.phase is Phase.AWAITING_FINALIZATION and run.spec.target is Target.KRAFT:
+            return ""  # the user has given the way back up
         return f"broker {action.node_id} is restarted, and the original state of its StatefulSet is lost"
 
     def trouble(self, run: Run) -> str:
