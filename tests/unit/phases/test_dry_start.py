@@ -378,6 +378,18 @@ def test_copies_are_made_again_while_a_tag_that_moved_blocks(age: float, accepte
     assert decision.status.phase is (Phase.PROVISIONING_QUORUM if accepted else Phase.PREFLIGHT)
 
 
+@pytest.mark.parametrize(("age_seconds", "repeated"), [(61.0, True), (59.0, False)])
+def test_copies_are_made_again_where_a_pod_was_away(age_seconds: float, repeated: bool) -> None:
+    """Nothing else changes when it is back, and the finding would stand for ever."""
+    assert FINE.report is not None
+    partial = replace(FINE, report=replace(FINE.report, copies=FINE.report.copies[1:]))
+    finished_at = NOW - timedelta(seconds=age_seconds)
+    ended = DryStartStatus(count=1, run_id="demo-dry-start-1", digest="same", finished_at=finished_at)
+    decision = situation(partial).with_status(dry_start=ended).decide()
+    assert [f.code for f in decision.status.findings if f.severity == "Blocking"] == ["DryStartImpossible"]
+    assert len([a for a in decision.actions if isinstance(a, LaunchRun)]) == repeated
+
+
 @pytest.mark.parametrize("code", ["DryStartImpossible", "DryStartUnfenced", "DryStartDiffers"])
 def test_what_may_be_accepted_opens_the_gate_and_stays_visible(code: str) -> None:
     states = {

@@ -38,7 +38,7 @@ from kraftbridge.models.spec import ConfigStyle
 from kraftbridge.models.status import FindingStatus, finding, first, some, with_channel
 from kraftbridge.phases import dry_starting, upgrading
 from kraftbridge.phases.draft import Draft, StepContext
-from kraftbridge.phases.observed import broker_pods, told_settings
+from kraftbridge.phases.observed import broker_pods, read_sets, told_settings
 
 UNDER_WAY = "Copies of the brokers' pods are started without Kafka, to see which settings each mode would pass to Kafka"
 _SHOWN_DIFFERENCES = 4
@@ -108,7 +108,7 @@ def begin_dry_start(draft: Draft, broker_ids: dict[str, int], cluster_id: str) -
 def repeat_dry_start(
     draft: Draft, broker_ids: dict[str, int], cluster_id: str, standing: Sequence[FindingStatus]
 ) -> None:
-    """Repeat a dry start whose copies got other images, or did not come to Kafka's start.
+    """Repeat a dry start whose copies got other images, did not come to Kafka's start, or were not all made.
 
     Nothing in Kubernetes tells that a tag was moved back, or that a node can start containers again.
     Its findings stand until the next one ends.
@@ -119,7 +119,8 @@ def repeat_dry_start(
         return
     is_due = draft.now - record.finished_at > REPEATED_AFTER
     is_unstarted = any(copy.start is None for copy in state.current.copies)
-    if is_due and (is_unstarted or not _of_outside(draft).isdisjoint(f.code for f in standing)):
+    is_partial = any(_not_copied(draft, state.current, stateful_set) for stateful_set in read_sets(draft))
+    if is_due and (is_unstarted or is_partial or not _of_outside(draft).isdisjoint(f.code for f in standing)):
         dry_starting.launch_dry_start(draft, state.fingerprint, broker_ids, cluster_id)
 
 
@@ -203,7 +204,7 @@ def _stateful_set(step: StepContext, report: DryStartReport, stateful_set: State
     outcomes = {copy.key: copy for copy in report.copies}
     wanted = copies_of(stateful_set.name, ordinals(stateful_set), upgrading.bridge_modes(step.status))
     made = [*filter(None, map(outcomes.get, wanted))]
-    lacking = [key.pod for key in wanted if key not in outcomes]
+    lacking = _not_copied(step, report, stateful_set)
     if lacking or not wanted:
         yield finding(Code.DRY_START_IMPOSSIBLE, name, problem=f"no copy was made of {some(lacking) or 'its pods'}")
     if images := other_images(_of_same_image(step, made)):
@@ -219,6 +220,13 @@ def _stateful_set(step: StepContext, report: DryStartReport, stateful_set: State
     yield from _left_out(step, name, made)
     yield from _programs(name, made)
     yield from _cached_for_ever(name, made)
+
+
+def _not_copied(step: StepContext, report: DryStartReport, stateful_set: StatefulSetState) -> list[str]:
+    """Return the pods of which a copy lacks: they were away when the copies were made."""
+    made = {copy.key for copy in report.copies}
+    wanted = copies_of(stateful_set.name, ordinals(stateful_set), upgrading.bridge_modes(step.status))
+    return [key.pod for key in wanted if key not in made]
 
 
 def _of_same_image(step: StepContext, copies: Sequence[CopyOutcome]) -> Sequence[CopyOutcome]:
