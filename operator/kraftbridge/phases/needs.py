@@ -61,11 +61,10 @@ def _archive(status: MigrationStatus, _now: datetime) -> bool:
 
 def _paths(status: MigrationStatus, _now: datetime) -> bool:
     operation = status.operation
+    is_away = operation is not None and (operation.kill_due_at is not None or operation.last_pod_ready_at is not None)
     joins = status.batch is not None and bool(status.batch.waiting)  # another broker stops meanwhile
-    if operation is not None and not joins:
-        is_away = operation.kill_due_at is not None or operation.last_pod_ready_at is not None
-        if is_away:
-            return False
+    if is_away and not joins:
+        return False
     if status.canary is not None:
         return False  # the brokers have shown that the controllers reach them
     return status.phase is not Phase.PROVISIONING_QUORUM or holds(status.conditions, ConditionType.QUORUM_READY)

@@ -18,7 +18,7 @@ broker.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from kraftbridge.models.catalogue import Code
@@ -124,7 +124,7 @@ def note_killed(draft: Draft, operation: Operation, stateful_set: StatefulSetSta
     if not how:
         return
     grace_seconds = operation.grace_seconds or draft.spec.strategy.termination_grace_seconds
-    gone_at = operation.replaced_at or pod.created_at or draft.now
+    gone_at = _gone_at(operation, pod) or draft.now
     seconds = 0.0  # without a look at the deletion only the log tells, and a longer grace period is not known to help
     if operation.kill_due_at is not None:
         deleted_at = operation.kill_due_at - timedelta(seconds=grace_seconds)
@@ -143,6 +143,11 @@ def note_killed(draft: Draft, operation: Operation, stateful_set: StatefulSetSta
     )
 
 
+def _gone_at(operation: Operation, pod: PodState) -> datetime | None:
+    """Return when the old pod was gone: its StatefulSet's controller creates the next one then."""
+    return operation.replaced_at or pod.created_at
+
+
 def _how(operation: Operation, pod: PodState) -> str:
     """Return what shows that the old Kafka was killed; empty if it ended by itself or was down, or is not known."""
     due_at = operation.kill_due_at
@@ -151,7 +156,7 @@ def _how(operation: Operation, pod: PodState) -> str:
     left_behind = f"the next Kafka says: {operation.unclean_start}" if operation.unclean_start else ""
     if due_at is None:
         return left_behind
-    gone_at = operation.replaced_at or pod.created_at
+    gone_at = _gone_at(operation, pod)
     whole = gone_at is not None and gone_at >= due_at
     grace = f"{operation.grace_seconds} s" if operation.grace_seconds else "its whole time"
     if operation.exit_reason == OOM_KILLED:

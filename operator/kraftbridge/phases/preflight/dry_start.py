@@ -117,10 +117,11 @@ def repeat_dry_start(
     record = draft.status.dry_start
     if state is None or state.current is None or record is None or record.finished_at is None:
         return
-    is_due = draft.now - record.finished_at > REPEATED_AFTER
+    if draft.now - record.finished_at <= REPEATED_AFTER:
+        return
     is_unstarted = any(copy.start is None for copy in state.current.copies)
     is_partial = any(_not_copied(draft, state.current, stateful_set) for stateful_set in read_sets(draft))
-    if is_due and (is_unstarted or is_partial or not _of_outside(draft).isdisjoint(f.code for f in standing)):
+    if is_unstarted or is_partial or not _of_outside(draft).isdisjoint(f.code for f in standing):
         dry_starting.launch_dry_start(draft, state.fingerprint, broker_ids, cluster_id)
 
 
@@ -202,7 +203,7 @@ def _credentials(step: StepContext, report: DryStartReport, stateful_set: Statef
 def _stateful_set(step: StepContext, report: DryStartReport, stateful_set: StatefulSetState) -> Iterator[FindingStatus]:
     name = f"StatefulSet/{stateful_set.name}"
     outcomes = {copy.key: copy for copy in report.copies}
-    wanted = copies_of(stateful_set.name, ordinals(stateful_set), upgrading.bridge_modes(step.status))
+    wanted = _wanted(step, stateful_set)
     made = [*filter(None, map(outcomes.get, wanted))]
     lacking = _not_copied(step, report, stateful_set)
     if lacking or not wanted:
@@ -222,11 +223,15 @@ def _stateful_set(step: StepContext, report: DryStartReport, stateful_set: State
     yield from _cached_for_ever(name, made)
 
 
+def _wanted(step: StepContext, stateful_set: StatefulSetState) -> tuple[CopyKey, ...]:
+    """Return the copies that a StatefulSet needs."""
+    return copies_of(stateful_set.name, ordinals(stateful_set), upgrading.bridge_modes(step.status))
+
+
 def _not_copied(step: StepContext, report: DryStartReport, stateful_set: StatefulSetState) -> list[str]:
     """Return the pods of which a copy lacks: they were away when the copies were made."""
     made = {copy.key for copy in report.copies}
-    wanted = copies_of(stateful_set.name, ordinals(stateful_set), upgrading.bridge_modes(step.status))
-    return [key.pod for key in wanted if key not in made]
+    return [key.pod for key in _wanted(step, stateful_set) if key not in made]
 
 
 def _of_same_image(step: StepContext, copies: Sequence[CopyOutcome]) -> Sequence[CopyOutcome]:
