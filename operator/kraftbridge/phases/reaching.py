@@ -19,20 +19,21 @@ from kraftbridge.phases.shared_settings import copy_has_begun
 _PHASES = (Phase.PROVISIONING_QUORUM, Phase.TAKING_OVER)
 
 
-def wait_before_restart(step: StepContext, besides: int | None = None) -> Wait | None:
+def wait_before_restart(step: StepContext, besides: AbstractSet[int] = frozenset()) -> Wait | None:
     """Return the wait while a controller does not reach a broker, or it is not known whether it does.
 
     Parameters
     ----------
     besides
-        A broker that is down itself and restarts for that reason.
+        Brokers that are down. Nobody connects to them until they listen again.
     """
     if step.status.phase not in _PHASES or copy_has_begun(step):
         return None
     if step.observation.paths == NOT_NEEDED:
         return Wait("before any broker restarts: the connections from the controllers' pods to the brokers are tried")
+    expected = _objects(besides)
     standing = preflight.blocking(preflight.path_findings(step))
-    standing = tuple(finding for finding in standing if finding.object != f"broker/{besides}")
+    standing = tuple(finding for finding in standing if finding.object not in expected)
     # What is closed says more than what is not known, and takes somebody to open it.
     for finding in sorted(standing, key=lambda each: each.code != Code.INTER_BROKER_PATH_CLOSED):
         return _wait(finding, len(standing))
@@ -49,7 +50,7 @@ def blockers(step: StepContext, away: AbstractSet[int] = frozenset()) -> list[st
     """
     if step.status.phase not in _PHASES or copy_has_begun(step):
         return []
-    expected = {f"broker/{broker}" for broker in away}
+    expected = _objects(away)
     return [_words(standing, 1) for standing in _closed(step) if standing.object not in expected]
 
 
@@ -57,6 +58,10 @@ def closed(step: StepContext) -> str:
     """Return what a user who rests at the quorum must mend before going on, ``""`` if no way is known to be closed."""
     standing = _closed(step)
     return f". Before that: {_words(standing[0], len(standing))}" if standing else ""
+
+
+def _objects(brokers: AbstractSet[int]) -> frozenset[str]:
+    return frozenset(f"broker/{broker}" for broker in brokers)
 
 
 def _closed(step: StepContext) -> list[FindingStatus]:

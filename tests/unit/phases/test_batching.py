@@ -17,6 +17,7 @@ from tests.support.observations import (
     broker_set,
     cluster,
     open_gate,
+    open_paths,
     partly_rolled,
     pod,
     rolling,
@@ -274,6 +275,15 @@ def test_the_way_to_a_broker_that_starts_keeps_none_from_joining_its_batch() -> 
     assert restarts(case.observing(paths=closed(1)).decide()) == []
     back = with_pod(case, 0, ready=True)
     assert restarts(back.observing(paths=closed(0)).decide()) == [], "it is Ready again, and nobody reaches it"
+
+
+@pytest.mark.parametrize("paths", [NOT_NEEDED, Unobserved("paths", "no answer"), open_paths(brokers=(0, 1))])
+def test_no_broker_joins_a_batch_towards_the_takeover_while_it_is_not_known_who_reaches_it(paths: object) -> None:
+    """The first broker of a batch waited for the ways. One that joined it did not."""
+    case = taking_over()
+    assert restarts(case.observing(paths=paths).decide()) == []
+    stops = case.observing(paths=open_paths(brokers=(1, 2))).decide()
+    assert restarts(stops) == [2], "broker 0 stops, and nobody need reach it"
 
 
 @pytest.mark.parametrize("broker", [1, 2])

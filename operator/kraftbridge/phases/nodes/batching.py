@@ -91,8 +91,9 @@ def away(step: StepContext) -> frozenset[int]:
 
 
 def starting(step: StepContext) -> frozenset[int]:
-    """Return those of them that are not Ready again: nobody connects to them yet."""
-    ready = {step.status.broker_ids.get(pod.name) for _, pod in observed.brokers_of(step) if pod.ready}
+    """Return those of them that stop or are not Ready again: nobody connects to them."""
+    pods = (pod for _, pod in observed.brokers_of(step))
+    ready = {step.status.broker_ids.get(pod.name) for pod in pods if pod.ready and not pod.deleting}
     return away(step) - ready
 
 

@@ -371,6 +371,8 @@ def _stop_next_of_batch(draft: Draft) -> Wait | None:
         return None
     if _other_image(draft) is not None or _lacks_topic_ids(draft):
         return None
+    if reaching.wait_before_restart(draft, batching.starting(draft)) is not None:
+        return None
     waiting = None if draft.status.phase is Phase.ROLLING_BACK else comparing.ensure_recorded(draft, pod, mode)
     waiting = waiting or restart_broker(draft, pod, stateful_set)
     if waiting.kind is WaitKind.USER:
@@ -527,7 +529,7 @@ def _ensure_copy_may_begin(draft: Draft, pod: PodState) -> Wait | None:
     """Return None once the controllers reach all brokers but the one that restarts, and the tree is sound."""
     broker = draft.status.broker_ids[pod.name]
     return (
-        reaching.wait_before_restart(draft, broker)
+        reaching.wait_before_restart(draft, frozenset({broker}))
         or topic_ids.wait(draft, "before the copy begins", without=frozenset({broker}))
         or _ensure_copy_verified(draft)
     )
