@@ -550,18 +550,20 @@ def remove_unused_quorum(draft: Draft) -> Wait | None:
 
     They lead nothing, so there is nothing to ask the user: without the resource nobody would remove them.
     With ``onDeletion: Finish`` the migration goes on if its target lies behind this phase.
+    A removal that has begun ends first: nothing goes on with controllers whose stop is recorded.
     """
     status = draft.status
     spec = draft.spec
+    record = observed.rollback_record(status)
+    has_begun = record.controllers_stopped_at is not None
     if not draft.identity.deleting or status.phase is not Phase.PROVISIONING_QUORUM or status.changed_fields:
         return None
     last = LAST_PHASE[spec.target]
     leads_on = last in FORWARD and FORWARD.index(last) > FORWARD.index(status.phase)
-    if spec.on_deletion is OnDeletion.FINISH and leads_on:
+    if spec.on_deletion is OnDeletion.FINISH and leads_on and not has_begun:
         return None
     if status.controllers is not None and not gates.controllers_gone(draft):
-        record = observed.rollback_record(status)
-        if record.controllers_stopped_at is None:
+        if not has_begun:
             draft.update(rollback=record.model_copy(update={"controllers_stopped_at": draft.now}))
         draft.act(_stop(draft, status.controllers))
         return _soon(f"the KafkaMigration is deleted: its controllers are removed{observed.because(draft.failure())}")

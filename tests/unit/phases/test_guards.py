@@ -33,6 +33,7 @@ from kraftbridge.models.decision import (
 from kraftbridge.models.observation import (
     ActionOutcome,
     BrokerZnode,
+    ControllersWorkload,
     LeaseState,
     NodeFeatures,
     StatefulSetState,
@@ -292,6 +293,19 @@ def test_a_deletion_before_a_broker_was_changed_removes_the_controllers(on_delet
     assert decision.status.rollback.controllers_stopped_at is not None, "the intent is on record first"
     onward = deleted(Phase.PROVISIONING_QUORUM, OnDeletion.FINISH).decide()
     assert StopControllers not in {type(action) for action in onward.actions}
+
+
+def test_a_removal_that_has_begun_ends_before_the_migration_goes_on_to_its_end() -> None:
+    """A user changed onDeletion to Finish meanwhile: the migration went on, and passed for one with stopped controllers."""
+    removing = deleted(Phase.PROVISIONING_QUORUM, OnDeletion.BLOCK)
+    begun = removing.after(removing.decide()).asking(on_deletion=OnDeletion.FINISH)
+    assert [type(action) for action in begun.decide().actions] == [StopControllers]
+    gone = begun.observing(controllers=ControllersWorkload(None))
+    ended = gone.decide().status
+    assert (ended.controllers, ended.rollback) == (None, None)
+    anew = gone.after(gone.decide()).decide()
+    assert StopControllers not in {type(action) for action in anew.actions}
+    assert anew.status.message == "the controllers' StatefulSet is being created"
 
 
 @pytest.mark.parametrize("phase", CONFIGURES)
