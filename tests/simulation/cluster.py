@@ -142,6 +142,7 @@ class Pod:
     """Started on a template of which somebody took a part back: Kafka refuses to run on it."""
     image: str = FORMER_IMAGE
     ready_since: float | None = None
+    starts: int = 0
     deleting: bool = False
     created_at: float = 0.0
     kill_due_at: float | None = None
@@ -383,6 +384,7 @@ class Cluster:
                 self.kafka.end_certificates({pod.node})
             self.kafka.start_controller(pod.node, ControllerMode(pod.configuration.partition("-")[0]))
         pod.ready_since = self.time.now
+        pod.starts += 1
 
     def _stop(self, workload: Workload, pod: Pod) -> None:
         pod.ready_since = None
@@ -426,6 +428,7 @@ class Cluster:
         if pod is None or pod.deleting or pod.ready_since is None:
             return
         self.layout.struck[node] = self.time.now
+        self.endings.crashed(node)
         self._stop(workload, pod)
         self.time.after(self.random.uniform(1.0, 12.0), lambda: self._start(workload, pod))
 
@@ -880,7 +883,7 @@ class Cluster:
 
     def _log_of(self, pod: Pod) -> StartLog:
         """Return what the log of a broker's pod says of its start."""
-        log = self.endings.next_start(self._pod_state(pod).process, pod.node)
+        log = self.endings.next_start(self._pod_state(pod).process, pod.node, again=pod.starts > 1)
         return replace(log, recovery=self.slow_starts.line(pod.node, self.time.now))
 
     def _next_start(self, pod: Pod, process: str, *, back: bool) -> StartLog:
@@ -989,6 +992,8 @@ class Cluster:
             "CrashLoopBackOff of container kafka" if pod.mixed else "", images=frozenset({("kafka", pod.image)}),
             created_at=self.moment(pod.created_at), grace_seconds=GRACE_SECONDS if pod.deleting else None,
             kill_due_at=None if pod.kill_due_at is None else self.moment(pod.kill_due_at),
+            running_since=None if pod.ready_since is None else self.moment(pod.ready_since),
+            started_again=frozenset({"kafka"}) if pod.starts > 1 else frozenset(),
         )  # fmt: skip
 
     def _set_state(self, workload: Workload, lease: LeaseState = NO_LEASE, **more: Any) -> StatefulSetState:

@@ -44,20 +44,26 @@ class Endings:
         """UIDs of pods that served when the operator recorded their restart."""
         self._killed: dict[str, int] = {}
         """Broker by the UID of its pod that was killed."""
+        self._crashed: set[int] = set()
+        """Brokers that crashed since their restart was recorded."""
 
     def seconds(self, quick: float) -> float:
         """Return how long a broker takes to end that takes so long where nothing keeps SIGTERM from it."""
         return GRACE_SECONDS + quick if self.is_deaf and not self.leaves_behind else quick
 
-    def next_start(self, process: str, node: int) -> StartLog:
-        """Return what the log of a broker's next start says of the end before."""
+    def next_start(self, process: str, node: int, *, again: bool) -> StartLog:
+        """Return what the log of a broker's next start says of the end before: a container that starts again has crashed."""
         if self.is_quiet:
             return StartLog(process)
-        if not self.is_deaf:
+        if not self.is_deaf and not again:
             return StartLog(process, clean=True)
         return StartLog(
             process, unclean=f"Recovering {node + 3} logs from /data since no clean shutdown file was found"
         )
+
+    def crashed(self, node: int) -> None:
+        """Note that a broker's container died: the log before may not have been read, and the next one tells of a crash."""
+        self._crashed.add(node)
 
     def gone(self, uid: str, node: int) -> None:
         """Note that a pod is gone."""
@@ -69,6 +75,8 @@ class Endings:
         operation = status.operation
         if operation is None or not operation.pod_uid:
             return
+        if operation.pod_uid not in self._restarted:
+            self._crashed.discard(operation.node_id)
         if operation.serving:
             self._restarted.add(operation.pod_uid)
         else:  # an earlier restart was cancelled, and the broker has stopped serving since
@@ -77,6 +85,8 @@ class Endings:
     def wronged(self, status: MigrationStatus) -> str:
         """Return which promise a status breaks: a broker whose next start says that it ended by itself is not called killed."""
         if status.killed_broker is None or self.is_deaf or self.is_quiet:
+            return ""
+        if status.killed_broker.node_id in self._crashed:
             return ""
         return f"broker {status.killed_broker.node_id} ended by itself, and is called killed: {status.killed_broker.reason}"
 

@@ -175,6 +175,8 @@ class PodState:
     """Time from its deletion until then (``metadata.deletionGracePeriodSeconds``)."""
     exits: frozenset[tuple[str, int, str]] = frozenset()
     """Name, exit code and reason of each container that has ended and has not been started again."""
+    started_again: frozenset[str] = frozenset()
+    """Containers that were started more than once in this pod (``ContainerStatus.restartCount``)."""
 
     @property
     def process(self) -> str:

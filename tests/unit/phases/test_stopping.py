@@ -226,6 +226,19 @@ def test_the_next_pod_may_be_replaced_in_its_turn() -> None:
     assert "has no line of LogManager" in crashed.reason
 
 
+def test_a_container_that_starts_again_tells_of_its_own_crash() -> None:
+    """Kafka crashed once more before its log was read: the next log of that pod names the crash, not the restart."""
+    back = returned(Phase.TAKING_OVER, 12)
+    again = with_pod(back, 0, started_again=frozenset({back.spec.brokers.container}))
+    crashed = killed(again.observing(start_log=StartLog(process_of(again), unclean=UNCLEAN, whole=True)))
+    assert crashed is not None
+    assert UNCLEAN not in crashed.reason
+    sidecar = with_pod(back, 0, started_again=frozenset({"exporter"}))
+    told = killed(sidecar.observing(start_log=StartLog(process_of(sidecar), unclean=UNCLEAN, whole=True)))
+    assert told is not None
+    assert UNCLEAN in told.reason
+
+
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_restart_is_over_only_when_the_log_of_the_next_start_was_read(seen: bool) -> None:
     back = returned(Phase.TAKING_OVER, 12, seen=seen)
@@ -303,6 +316,26 @@ def test_a_broker_that_is_down_is_brought_back_nevertheless() -> None:
         cluster_by_broker={i: without[i] for i in BROKER_IDS if i != 2},
     )
     assert restarts(seen.decide()) == [2]
+
+
+def test_a_broker_that_hung_when_its_restart_was_recorded_keeps_running_once_it_serves_again() -> None:
+    """Broker 0 was killed. The API server was away for twenty minutes before broker 2 stopped, which hung no longer."""
+    served = after_a_kill(Phase.TAKING_OVER)
+    (item,) = served.observation.stateful_sets
+    operation = Operation(
+        kind=OperationKind.RESTART_BROKER,
+        node_id=2,
+        pod="kafka-2",
+        pod_uid=item.pods[2].uid,  # type: ignore[union-attr]
+        started_at=NOW - timedelta(seconds=20),
+        serving=True,
+    )
+    recorded = served.with_status(operation=operation)
+    held = recorded.decide()
+    assert restarts(held) == []
+    assert held.status.operation is None
+    assert "its restart was cancelled before its pod stopped: BrokerKilled on StatefulSet/kafka" in held.status.message
+    assert restarts(accepting(recorded).decide()) == [2]
 
 
 def test_a_rollback_goes_on() -> None:

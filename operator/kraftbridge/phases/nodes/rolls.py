@@ -185,7 +185,8 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
         verifying.launch_ahead(draft, Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION)
     if (broken := brokers.broken_broker(draft, roll, mode)) is not None:
         stateful_set, pod = broken
-        prepared = _ensure_copy_prepared(draft, pod, last=last) or restarts.paused(draft)
+        held = _held_while_it_serves(draft, pod)
+        prepared = held or _ensure_copy_prepared(draft, pod, last=last) or restarts.paused(draft)
         return prepared or restart_broker(draft, pod, stateful_set)
     stateful_set, pod = roll.pending[0]
     if stateful_set in originals.lost(draft) and not draft.status.phase.reversible:
@@ -328,6 +329,8 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
             return [waiting.message]
         if not pod.ready:
             return []  # it can only help
+        if (held := _held_while_it_serves(step, pod)) is not None:
+            return [held.message]
         if (moved := _other_image(step, besides=pod)) is not None:
             return [moved.message]
         if changed := templates.blockers(step, stateful_set):
@@ -344,6 +347,18 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
     if waiting is None:
         _conclude_restart(draft, draft.status.operation or operation, stateful_set, pod)
     return waiting
+
+
+def _held_while_it_serves(step: StepContext, pod: PodState) -> Wait | None:
+    """Return the wait after another broker was killed, None if clients do not reach this one, or it is taken back.
+
+    A broker that hangs may serve again before its pod stops.
+    """
+    undo = step.status.broker_undo
+    is_taken_back = undo is not None and undo.finished_at is None
+    if is_taken_back or not brokers.serves(step, pod):
+        return None
+    return stopping.wait_before_restart(step)
 
 
 def _stop_next_of_batch(draft: Draft) -> Wait | None:
@@ -518,7 +533,8 @@ def restart_lost_broker(draft: Draft, stateful_set: StatefulSetState, pod: PodSt
     blockers = gates.service_blockers(draft) or gates.redundancy_blockers(draft)
     if blockers and brokers.serves(draft, pod):
         return gates.restart_wait(draft, blockers)
-    return restarts.paused(draft) or restart_broker(draft, pod, stateful_set, repeated=True)
+    waiting = _held_while_it_serves(draft, pod) or restarts.paused(draft)
+    return waiting or restart_broker(draft, pod, stateful_set, repeated=True)
 
 
 def _ensure_copy_verified(draft: Draft) -> Wait | None:

@@ -60,13 +60,14 @@ def with_end(step: StepContext, operation: Operation, pod: PodState) -> Operatio
 def _with_next_start(step: StepContext, operation: Operation, pod: PodState) -> Operation:
     """Return the record with what the log of the next pod says first; a later process of it tells of its own end.
 
-    A pod that replaces the next one in its turn tells how that one ended. A clean end shows as well that a broker ends
-    by itself; a crash shows nothing of the broker that was restarted.
+    A pod that replaces the next one in its turn tells how that one ended, and so does a container that is started
+    again. A clean end shows as well that a broker ends by itself; a crash shows nothing of the one that was restarted.
     """
     log = step.observation.start_log
     if _tells(operation) or not isinstance(log, StartLog) or log.process != pod.process:
         return operation
-    unclean = log.unclean if pod.created_at == operation.replaced_at else ""
+    is_next_start = pod.created_at == operation.replaced_at and step.spec.brokers.container not in pod.started_again
+    unclean = log.unclean if is_next_start else ""
     if not log.clean and not unclean:
         return operation
     return operation.model_copy(update={"unclean_start": unclean, "clean_start": log.clean})

@@ -95,6 +95,7 @@ def pod_state(pod: Object) -> PodState:
         kill_due_at=_moment(metadata.get("deletionTimestamp")),
         grace_seconds=metadata.get("deletionGracePeriodSeconds"),
         exits=_exits(entries(status, "containerStatuses")),
+        started_again=_started_again(entries(status, "containerStatuses")),
     )
 
 
@@ -105,6 +106,10 @@ def _moment(text: str | None) -> datetime | None:
 def _exits(containers: Sequence[Object]) -> frozenset[tuple[str, int, str]]:
     ended = ((container["name"], section(container, "state", "terminated")) for container in containers)
     return frozenset((name, end["exitCode"], end.get("reason") or "") for name, end in ended if "exitCode" in end)
+
+
+def _started_again(containers: Sequence[Object]) -> frozenset[str]:
+    return frozenset(container["name"] for container in containers if container.get("restartCount", 0) > 0)
 
 
 def _ready_since(status: Object) -> datetime | None:
