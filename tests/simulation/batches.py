@@ -105,7 +105,9 @@ class Layout:
         held = self.partitions[number]
         leaving = self.random.choice(sorted(held))
         alike = [n for n in LARGE if n not in held and (not self.zones or self.zones[n] == self.zones[leaving])]
-        holds_another = sum(leaving in each for each in self.partitions) > 1
+        # One that leaves two partitions at once would hold none in the end.
+        stays = [i for i, each in enumerate(self.partitions) if leaving in each and self.leaving.get(i) != leaving]
+        holds_another = len(stays) > 1
         if number in self.leaving or not alike or not holds_another:
             return
         new = self.random.choice(alike)
