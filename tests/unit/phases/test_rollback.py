@@ -57,6 +57,7 @@ from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.runs import RunKind
 from kraftbridge.models.spec import ControllerVolumes, RollbackSpec
 from kraftbridge.models.status import (
+    BatchStatus,
     CanaryStatus,
     KilledBroker,
     MigrationOffset,
@@ -290,6 +291,36 @@ def test_a_restart_out_of_migration_mode_ends_without_any_kraft_controller() -> 
     )
     decision = claim_gone(operation=operation).observing(stateful_sets=(item,)).decide()
     assert decision.status.operation is None, decision.status.message
+
+
+def test_every_broker_of_a_batch_is_followed_before_anything_else_is_done() -> None:
+    """The first one ended, and the StatefulSet was released in the same step.
+
+    The others stayed on record, and the next attempt waited for ever to compare them.
+    """
+    item = replace(broker_set(None), lock=broker_set(BrokerMode.MIGRATION).lock, update_strategy="OnDelete")
+    first, second = (
+        Operation(
+            kind=OperationKind.RESTART_BROKER,
+            node_id=node_id,
+            pod=f"{BROKER_SET}-{node_id}",
+            pod_uid="uid-before",
+            started_at=NOW - timedelta(seconds=20),
+        )
+        for node_id in (1, 2)
+    )
+    batch = BatchStatus(brokers=(1, 2), others=(first,), stopped_at=NOW - timedelta(seconds=20))
+    case = claim_gone(operation=second, batch=batch).observing(stateful_sets=(item,))
+    followed = []
+    for _ in range(3):
+        decision = case.decide()
+        if ReleaseStatefulSet in kinds(decision.actions):
+            break
+        followed.append(decision.status.operation and decision.status.operation.node_id)
+        case = case.after(decision)
+    assert followed == [1]
+    assert decision.status.batch is not None
+    assert not decision.status.batch.others
 
 
 @pytest.mark.parametrize(

@@ -320,7 +320,7 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
         # The pod started from a template that was changed since and cannot run.
         # This restart is over; the next one uses the current template.
         draft.update(operation=None)
-        return None
+        return _follow_rest_of_batch(draft)
 
     operation = stopping.note_end(draft, operation, pod)
 
@@ -346,6 +346,7 @@ def finish_broker_restart(draft: Draft) -> Wait | None:
     waiting = waiting or stopping.ensure_log_read(draft, operation, stateful_set.name, pod)
     if waiting is None:
         _conclude_restart(draft, draft.status.operation or operation, stateful_set, pod)
+        return _follow_rest_of_batch(draft)
     return waiting
 
 
