@@ -80,9 +80,15 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
     ``CLUSTER_ID`` is what images format new disks with.
     ``JAVA_TOOL_OPTIONS`` only makes restarts quicker,
     and the delay of the first retention pass is for the comparison alone, so neither is required.
+    The variables of ``spec.brokers.upgrade.env`` are required in either style,
+    since the image was proven with them; without such an entry the user's former value may come back.
     """
     container = spec.brokers.container
     source = spec.brokers.file
+    of_image = image_variables(spec, facts, BrokerMode.KRAFT)
+    of_upgrade = {} if facts.upgrade is None else dict(facts.upgrade.env)
+    for set_otherwise in ("JAVA_TOOL_OPTIONS", *of_image):
+        of_upgrade.pop(set_otherwise, None)
     if source is not None:
         volumes = overlay(spec, facts, name, BrokerMode.KRAFT)["spec"]["template"]["spec"].get("volumes", [])
         kind, mounted = mounted_object(volumes, source.volume) or (FilesKind.CONFIG_MAP, "")
@@ -90,6 +96,7 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
         return GuardedStatefulSet(
             name=name,
             container=container,
+            variables=_required_variables(of_upgrade),
             volume=source.volume,
             config_map="" if secret else mounted,
             secret=mounted if secret else "",
@@ -98,25 +105,28 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
             image="" if facts.upgrade is None else facts.upgrade.image,
         )
     protocol_map = overlaid_variable("listener.security.protocol.map", spec.brokers.env_prefix, facts.given)
-    variables = mode_variables(spec, facts, BrokerMode.KRAFT)
+    variables = of_upgrade | mode_variables(spec, facts, BrokerMode.KRAFT)
     variables[protocol_map] = variables[protocol_map].partition(",")[0]
     variables.pop(overlaid_variable(FIRST_PASS_DELAY, spec.brokers.env_prefix, facts.given))
     protocol = overlaid_variable(PROTOCOL, spec.brokers.env_prefix, facts.given)
     variables.pop(protocol, None)  # KRaft ignores it from 3.0 on
-    of_image = image_variables(spec, facts, BrokerMode.KRAFT)
     return GuardedStatefulSet(
         name=name,
         container=container,
-        variables=tuple(
-            RequiredVariable(name=variable, value=value, entry=variable == protocol_map)
-            for variable, value in sorted(variables.items())
-        ),
+        variables=_required_variables(variables, protocol_map),
         present_variables=tuple(sorted({v for v in facts.variables if _is_login(v, spec.brokers.env_prefix)})),
         empty_variables=tuple(sorted(name for name, value in of_image.items() if not value)),
         protocol_variable=protocol,
         references=_references(spec, facts),
         issued_secret=facts.issued_secret,
         image="" if facts.upgrade is None else facts.upgrade.image,
+    )
+
+
+def _required_variables(variables: Mapping[str, str], protocol_map: str = "") -> tuple[RequiredVariable, ...]:
+    return tuple(
+        RequiredVariable(name=variable, value=value, entry=variable == protocol_map)
+        for variable, value in sorted(variables.items())
     )
 
 

@@ -1327,7 +1327,8 @@ class GuardedStatefulSet(StatusModel):
     container: str
     """Name of Kafka's container."""
     variables: tuple[RequiredVariable, ...] = ()
-    """Required environment variables, with ``configStyle: Env``."""
+    """Required environment variables: those of ``spec.brokers.upgrade.env``,
+    and with ``configStyle: Env`` those that make a KRaft broker."""
     present_variables: tuple[str, ...] = ()
     """Variables that must be there with whatever value, with ``configStyle: Env``:
     the brokers' login to the controllers."""

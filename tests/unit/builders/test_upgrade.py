@@ -272,3 +272,26 @@ def test_a_next_release_with_the_former_protocol_is_refused(values: list[str], p
 def test_the_guard_asks_for_no_protocol_which_kraft_ignores() -> None:
     needed = hand_over.required(migration_spec(), UPGRADED, "kafka")
     assert VARIABLE not in {variable.name for variable in needed.variables}
+
+
+@pytest.mark.parametrize("style", ["Env", "Properties"])
+@pytest.mark.parametrize("entry", [None, {"value": "-Dold"}])
+def test_a_release_keeps_the_variables_of_the_new_image(entry: dict[str, Any] | None, style: str) -> None:
+    """Without them, or with the user's former value, the image does not start as it did."""
+    facts = replace(UPGRADED, variables=("KAFKA_LOG4J_OPTS",))
+    needed = hand_over.required(migration_spec(style), facts, "kafka")
+    template = brokers.overlay(migration_spec(style), facts, "kafka", BrokerMode.KRAFT)["spec"]["template"]
+    assert hand_over.lacking(needed, template) == ()
+    container = template["spec"]["containers"][0]
+    container["env"] = [e for e in container["env"] if e["name"] != "KAFKA_LOG4J_OPTS"]
+    container["env"] += [] if entry is None else [{"name": "KAFKA_LOG4J_OPTS", **entry}]
+    assert hand_over.lacking(needed, template) == ("KAFKA_LOG4J_OPTS=-Dnew",)
+
+
+@pytest.mark.parametrize("style", ["Env", "Properties"])
+def test_what_the_overlay_sets_itself_is_none_of_the_new_images_variables(style: str) -> None:
+    own = ("JAVA_TOOL_OPTIONS", VARIABLE, "KAFKA_ZOOKEEPER_BOOTSTRAP_SCRAM_USERS")
+    upgrade = replace(UPGRADE, env=dict.fromkeys(own, "true"))
+    facts = replace(FACTS, upgrade=upgrade, zookeeper_writers=own[2:])
+    named = {v.name for v in hand_over.required(migration_spec(style), facts, "kafka").variables}
+    assert not named & ({*own} if style == "Env" else {own[0], own[2]})
