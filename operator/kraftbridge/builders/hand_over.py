@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from kraftbridge.builders.broker_overlays import (
     properties_object,
     setting_of,
 )
+from kraftbridge.builders.template import EXPANSION
 from kraftbridge.constants import (
     ANNOTATION_BROKER_MODE,
     ANNOTATION_CONFIGURATION,
@@ -62,15 +63,28 @@ _ABOUT_BITNAMI_FILE: Final = (
     "The ConfigMap has the controllers' real listener; "
     "listeners.controller only keeps the chart from adding variables for it"
 )
-_EXPANDED: Final = re.compile(r"\$\$|\$\(([^()]+)\)|\$\{(?:\w+:)?(\w+)\}")
-"""``$(NAME)``, which the kubelet expands (``$$`` escapes it), and ``${env:NAME}`` of Kafka's providers (KIP-421)."""
-_IN_SHELL: Final = re.compile(r"\$(\w+)|\$\{(\w+)\}")
-"""``$NAME`` and ``${NAME}`` in a command of the image. ``${NAME:-…}`` does without the variable."""
+_PROVIDED: Final = re.compile(r"\$\{(?:[^{}:]*::?)?([^{}:]+)\}")
+"""``${env:NAME}`` of Kafka's providers (KIP-421). The kubelet leaves a ``$`` of ``$${env:NAME}``."""
+_IN_SHELL: Final = re.compile(r"\$\{?(\w+)(?!\w|:?[-+=])")
+"""``$NAME``, ``${NAME}`` and ``${NAME##…}`` in a command of the image. ``${NAME:-…}`` does without the variable."""
 _KEPT_METADATA: Final = ("name", "namespace", "labels", "annotations")
 
 
-def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedStatefulSet:
+def required(
+    spec: MigrationSpec, facts: BrokerFacts, name: str, template: Mapping[str, Any] | None = None
+) -> GuardedStatefulSet:
     """Return what the pod template of a StatefulSet must have for its brokers to run KRaft.
+
+    Parameters
+    ----------
+    spec
+        The migration's spec.
+    facts
+        What the overlay is computed from.
+    name
+        Name of the StatefulSet.
+    template
+        Pod template of the last roll: the user's own values, and the order of the variables.
 
     Notes
     -----
@@ -100,7 +114,7 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
             volume=source.volume,
             config_map="" if secret else mounted,
             secret=mounted if secret else "",
-            references=_references(spec, facts),
+            references=_references(spec, facts, template),
             issued_secret=facts.issued_secret,
             image="" if facts.upgrade is None else facts.upgrade.image,
         )
@@ -114,10 +128,10 @@ def required(spec: MigrationSpec, facts: BrokerFacts, name: str) -> GuardedState
         name=name,
         container=container,
         variables=_required_variables(variables, protocol_map),
-        present_variables=tuple(sorted({v for v in facts.variables if _is_login(v, spec.brokers.env_prefix)})),
+        present_variables=_logins(spec, facts),
         empty_variables=tuple(sorted(name for name, value in of_image.items() if not value)),
         protocol_variable=protocol,
-        references=_references(spec, facts),
+        references=_references(spec, facts, template),
         issued_secret=facts.issued_secret,
         image="" if facts.upgrade is None else facts.upgrade.image,
     )
@@ -130,19 +144,56 @@ def _required_variables(variables: Mapping[str, str], protocol_map: str = "") ->
     )
 
 
-def _references(spec: MigrationSpec, facts: BrokerFacts) -> tuple[ReferringVariable, ...]:
-    """Return the overlay's variables that refer to variables of the user's template.
+def _references(
+    spec: MigrationSpec, facts: BrokerFacts, template: Mapping[str, Any] | None
+) -> tuple[ReferringVariable, ...]:
+    """Return the references of the overlay's variables and of the login, and of what these refer to in turn.
 
     Without the one that it refers to, a command prints nothing, and ``$(NAME)`` stays as it is.
+    Only the reference itself is recorded: the rest of a value is the user's.
     """
-    commands = image_variables(spec, facts, BrokerMode.KRAFT)
-    found = []
-    for name, value in sorted(environment(spec, facts, BrokerMode.KRAFT).items()):
-        pattern = _IN_SHELL if name in commands else _EXPANDED
-        named = {group for match in pattern.finditer(value) for group in match.groups() if group}
-        if refers_to := tuple(sorted(named & facts.given)):
-            found.append(ReferringVariable(name=name, value=value, refers_to=refers_to))
-    return tuple(found)
+    container = _container(spec.brokers.container, template)
+    ours = environment(spec, facts, BrokerMode.KRAFT)
+    values = {name: str(entry.get("value") or "") for name, entry in variables_of(container).items()} | ours
+    known = facts.given | values.keys()
+    commands = set(image_variables(spec, facts, BrokerMode.KRAFT))
+    found: dict[str, list[ReferringVariable]] = {}
+    pending = [*ours, *_logins(spec, facts)]
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        value = values.get(name, "")
+        matches = [match for match in EXPANSION.finditer(value) if _is_expanded(match[1], name, container)]
+        matches += _PROVIDED.finditer(value)
+        if name in commands:
+            matches += _IN_SHELL.finditer(value)
+        texts = {match[0]: match[1] for match in matches if match[1] in known}
+        found[name] = [ReferringVariable(name=name, value=t, refers_to=(n,)) for t, n in sorted(texts.items())]
+        pending += texts.values()
+        if name in commands:
+            commands.update(texts.values())
+    return tuple(reference for _, references in sorted(found.items()) for reference in references)
+
+
+def _is_expanded(variable: str, name: str, container: Mapping[str, Any]) -> bool:
+    """Return whether the kubelet expands ``$(variable)`` in the value of ``name``, where the container has both."""
+    names = [entry["name"] for entry in entries(container, "env")]
+    if variable == name:
+        return name not in names or bool(container.get("envFrom"))
+    return not _is_behind(variable, name, names)
+
+
+def _is_behind(variable: str, name: str, names: Sequence[str]) -> bool:
+    """Return whether a variable stands behind another one. Of two entries of one name the later one counts."""
+    return variable in names and name in names[: names.index(variable)] and name not in names[names.index(variable) :]
+
+
+def _logins(spec: MigrationSpec, facts: BrokerFacts) -> tuple[str, ...]:
+    """Return the user's variables with the brokers' login to the controllers, with ``configStyle: Env``."""
+    if spec.brokers.file is not None:
+        return ()
+    return tuple(sorted({variable for variable in facts.variables if _is_login(variable, spec.brokers.env_prefix)}))
 
 
 def _is_login(variable: str, prefix: str) -> bool:
@@ -153,7 +204,7 @@ def _is_login(variable: str, prefix: str) -> bool:
 
 def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what of ``needed`` a pod template lacks, in words; the chart's admission policy judges in the same way."""
-    container = _container(needed, template)
+    container = _container(needed.container, template)
     variables = variables_of(container)
     env = {name: str(entry.get("value", "")) for name, entry in variables.items()}
     missing = [variable.words for variable in needed.variables if not _has(variable, env.get(variable.name))]
@@ -162,7 +213,7 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
         missing.append(f"an image with Kafka {BRIDGE}, such as {needed.image}")
     if not container.get("envFrom"):
         missing += [name for name in needed.present_variables if name not in env]
-        missing += [words for reference in needed.references if (words := _dangling(reference, env))]
+    missing += dict.fromkeys(words for reference in needed.references for words in _dangling(reference, container))
     missing += [
         f"no {name}" for name in needed.empty_variables if env.get(name) or "valueFrom" in variables.get(name, {})
     ]
@@ -175,9 +226,9 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
     return tuple(missing)
 
 
-def _container(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> Mapping[str, Any]:
+def _container(name: str, template: Mapping[str, Any] | None) -> Mapping[str, Any]:
     containers = entries(template, "spec", "containers")
-    return next((c for c in containers if c.get("name") == needed.container), {})
+    return next((c for c in containers if c.get("name") == name), {})
 
 
 def owner_renders(needed: GuardedStatefulSet, stateful_set: Mapping[str, Any]) -> bool:
@@ -309,13 +360,18 @@ def _has(variable: RequiredVariable, value: str | None) -> bool:
     return value == variable.value
 
 
-def _dangling(reference: ReferringVariable, env: Mapping[str, str]) -> str:
-    """Return which variables are gone that a value of the migration refers to, ``""`` if none is or it was replaced."""
-    if env.get(reference.name) != reference.value:
-        return ""
+def _dangling(reference: ReferringVariable, container: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which variables a value refers to in vain: they are gone, or the kubelet expands it before them."""
+    if reference.value not in str(variables_of(container).get(reference.name, {}).get("value") or ""):
+        return
+    names = [entry["name"] for entry in entries(container, "env")]
     # A value that refers to its own name means that of ``envFrom``.
-    gone = [name for name in reference.refers_to if name not in env or name == reference.name]
-    return f"{', '.join(gone)}, to which {reference.name} refers" if gone else ""
+    gone = [name for name in reference.refers_to if name not in names or name == reference.name]
+    if gone and not container.get("envFrom"):
+        yield f"{', '.join(gone)}, to which {reference.name} refers"
+    for name in reference.refers_to:
+        if f"$({name})" in reference.value and _is_behind(name, reference.name, names):
+            yield f"{name} before {reference.name}, which refers to it"
 
 
 def _mounts_kraft_properties(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> bool:
@@ -330,7 +386,7 @@ def _paths(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> Iterator[
     for variable in needed.variables:
         yield (*kafka, "f:env", f'k:{{"name":"{variable.name}"}}', "f:value")
     if needed.issued_secret:
-        for mount in _mounts_of(needed.issued_secret, template, _container(needed, template))[:1]:
+        for mount in _mounts_of(needed.issued_secret, template, _container(needed.container, template))[:1]:
             yield (*kafka, "f:volumeMounts", f'k:{{"mountPath":"{mount["mountPath"]}"}}')
             yield "f:volumes", f'k:{{"name":"{mount["name"]}"}}', "f:secret", "f:secretName"
     if needed.volume:

@@ -14,7 +14,8 @@ from kraftbridge.models.objects import entries, section, variables_of
 Read = Callable[[FilesKind, str], MountedFiles | None]
 """Returns a ConfigMap or Secret of the pod's namespace; None if it does not exist."""
 
-_EXPANSION: Final = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
+EXPANSION: Final = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
+"""``$(NAME)``, which the kubelet expands; ``$$`` escapes it (Kubernetes API reference, EnvVar v1 core)."""
 _OVERRIDE: Final = "--override"
 _KNOWN_FIELDS: Final = ("metadata.namespace",)
 """Fields with the same value in every pod of a StatefulSet."""
@@ -119,7 +120,7 @@ def _value_of(entry: Mapping[str, Any], values: Mapping[str, str], namespace: st
 
 def _expanded(value: str, values: Mapping[str, str]) -> str:
     """Return a value with the variables before it in place of ``$(NAME)``; a name that is not known stays as it is."""
-    return _EXPANSION.sub(lambda m: "$" if m[0] == "$$" else values.get(m[1], m[0]), value)
+    return EXPANSION.sub(lambda m: "$" if m[0] == "$$" else values.get(m[1], m[0]), value)
 
 
 def overrides_of(container: Mapping[str, Any]) -> dict[str, str]:

@@ -1306,14 +1306,14 @@ class RequiredVariable(StatusModel):
 
 
 class ReferringVariable(StatusModel):
-    """An environment variable that the migration set, and whose value refers to other variables of the container."""
+    """A reference in the value of an environment variable that KRaft needs to other variables of the container."""
 
     name: str
     """Name of the variable."""
     value: str
-    """Value that the migration set. With another value nothing follows from it."""
+    """The reference as it stands in the value. With a value without it nothing follows from it."""
     refers_to: tuple[str, ...]
-    """Variables that the value refers to."""
+    """Variables that it refers to. Those in ``$(…)`` must stand before this one, since the kubelet expands them."""
 
 
 class GuardedStatefulSet(StatusModel):
@@ -1339,7 +1339,8 @@ class GuardedStatefulSet(StatusModel):
     """Variable of ``inter.broker.protocol.version``, with ``configStyle: Env``.
     It may be absent; no KRaft broker starts with a version below 3.0."""
     references: tuple[ReferringVariable, ...] = ()
-    """Variables whose value from the migration stands only together with the user's variables that it refers to."""
+    """References in the values from the migration and in the login to the controllers,
+    and in those of the variables that they refer to in turn."""
     issued_secret: str = ""
     """Secret that a volume of the pod must mount: the brokers' certificate for the controllers' listener,
     where the operator brought it."""

@@ -312,6 +312,40 @@ def test_a_variable_to_which_a_value_of_ours_refers_must_stay(cluster: Cluster, 
     cluster.do(*attempt, f"{referred}-", f"{ours['name']}=hostname", user=SOMEBODY)
 
 
+def test_what_the_kubelet_expands_must_stand_before_the_variable_that_refers_to_it(
+    cluster: Cluster, release: Release
+) -> None:
+    complete(cluster, release, "ordered")
+    found = cluster.get("statefulset", "ordered")
+    del found["metadata"]["resourceVersion"]
+    others = found["spec"]["template"]["spec"]["containers"][0]["env"]
+    rack = {"name": "KAFKA_BROKER_RACK", "value": "$(ZONE)-1"}
+    zone = {"name": "ZONE", "value": "a"}
+    reference = {"name": rack["name"], "value": "$(ZONE)", "refersTo": [zone["name"]]}
+    record(cluster, {"guarded": True, "statefulSets": [{"name": "ordered", "container": "kafka", "references": [reference]}]})  # fmt: skip
+    attempt = ("replace", "--dry-run=server", "--filename", "-")
+
+    def replacement(*env: dict[str, str], env_from: bool = False) -> str:
+        container = found["spec"]["template"]["spec"]["containers"][0]
+        container["env"] = [*others, *env]
+        container["envFrom"] = [{"configMapRef": {"name": "others"}}] if env_from else []
+        return json.dumps(found)
+
+    def is_admitted(*env: dict[str, str], env_from: bool = False) -> bool:
+        stdin = replacement(*env, env_from=env_from)
+        return cluster.run(*attempt, stdin=stdin, user=SOMEBODY).returncode == 0
+
+    eventually(lambda: not is_admitted(rack), "the new record counts")
+    words = "KAFKA_BROKER_RACK refers to ZONE. Give container kafka these variables again, or other values"
+    assert words in cluster.refused(*attempt, stdin=replacement(rack, zone), user=SOMEBODY)
+    assert is_admitted(zone, rack)
+    assert is_admitted(zone, rack, zone), "the kubelet has the first one by then"
+    assert is_admitted(rack, zone, rack), "of two the later one counts"
+    assert is_admitted(rack, env_from=True), "it may come from there"
+    assert not is_admitted(rack, zone, env_from=True)
+    assert is_admitted({**rack, "value": "mine"}), "nothing refers to it"
+
+
 def test_the_brokers_certificate_for_the_controllers_must_stay(cluster: Cluster, release: Release) -> None:
     complete(cluster, release, "certificate")
     mounted = {"name": "kraftbridge-listener", "secret": {"secretName": "issued"}}

@@ -156,6 +156,9 @@ REFERENCES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("BROKER_ID_COMMAND", {"envPrefix": BITNAMI}, {}, "KAFKA_NODE_ID_COMMAND"),
     ("ZONE", {"staticSettings": {"broker.rack": "$(ZONE)"}}, {}, "KAFKA_BROKER_RACK"),
     ("ZONE", {"staticSettings": {"broker.rack": "${env:ZONE}"}}, {}, "KAFKA_BROKER_RACK"),
+    ("ZONE", {"staticSettings": {"broker.rack": "$${env:ZONE}"}}, {}, "KAFKA_BROKER_RACK"),
+    ("ZONE", {"staticSettings": {"broker.rack": "$$$(ZONE)"}}, {}, "KAFKA_BROKER_RACK"),
+    ("ZONE", {"staticSettings": {"broker.rack": "${my-vars::ZONE}"}}, {}, "KAFKA_BROKER_RACK"),
     ("DUMPS", {}, {"java_tool_options": "-XX:HeapDumpPath=$(DUMPS)"}, "JAVA_TOOL_OPTIONS"),
 ]
 
@@ -174,8 +177,109 @@ def test_a_variable_to_which_a_value_of_ours_refers_must_stay(
     container["envFrom"] = [{"configMapRef": {"name": "others"}}]
     assert hand_over.lacking(needs, template) == ()
     del container["envFrom"]
-    container["env"].append({"name": name, "value": "of the user's next release"})
+    container["env"].insert(0, {"name": name, "value": "of the user's next release"})
     assert hand_over.lacking(needs, template) == ()
+
+
+KUBELETS = [case for case in REFERENCES if case[0] in ("ZONE", "DUMPS") and "${" not in str(case)]
+
+
+@pytest.mark.parametrize(("name", "brokers", "facts", "referring"), KUBELETS)
+@pytest.mark.parametrize("env_from", [True, False])
+def test_what_the_kubelet_expands_stands_before_ours(
+    name: str, brokers: dict[str, Any], facts: dict[str, Any], referring: str, *, env_from: bool
+) -> None:
+    """``$(NAME)`` of a variable behind it stays as it is written (Kubernetes API reference, EnvVar v1 core)."""
+    spec = migration_spec(**brokers)
+    known = replace(FACTS, variables=(name,), **facts)
+    needs = hand_over.required(spec, known, "kafka")
+    template = overlay(spec, known, "kafka", BrokerMode.KRAFT)["spec"]["template"]
+    container = template["spec"]["containers"][0]
+    if env_from:
+        container["envFrom"] = [{"configMapRef": {"name": "others"}}]
+    container["env"].append({"name": name, "value": "behind"})
+    assert hand_over.lacking(needs, template) == (f"{name} before {referring}, which refers to it",)
+    container["env"].insert(0, {"name": name, "value": "before"})
+    assert hand_over.lacking(needs, template) == ()
+
+
+@pytest.mark.parametrize("name", [case[0] for case in REFERENCES if case not in KUBELETS])
+def test_what_the_process_reads_stands_anywhere(name: str) -> None:
+    case = next(case for case in REFERENCES if case[0] == name and case not in KUBELETS)
+    spec = migration_spec(**case[1])
+    known = replace(FACTS, variables=(name,), **case[2])
+    needs = hand_over.required(spec, known, "kafka")
+    template = overlay(spec, known, "kafka", BrokerMode.KRAFT)["spec"]["template"]
+    template["spec"]["containers"][0]["env"].append({"name": name, "value": "behind"})
+    assert needs.references
+    assert hand_over.lacking(needs, template) == ()
+
+
+def live_template(spec: Any, known: Any, own: dict[str, str]) -> dict[str, Any]:
+    """Return the template of the last roll: the user's variables in their order, ours in place of theirs and else last."""
+    template: dict[str, Any] = overlay(spec, known, "kafka", BrokerMode.KRAFT)["spec"]["template"]
+    container = template["spec"]["containers"][0]
+    values = own | {entry["name"]: entry["value"] for entry in container["env"]}
+    container["env"] = [{"name": name, "value": value} for name, value in values.items()]
+    return template
+
+
+CHAINS: list[tuple[dict[str, Any], dict[str, str], tuple[str, str]]] = [
+    (
+        {"staticSettings": {"broker.rack": "$(ZONE)"}},
+        {"REGION": "r", "SITE": "$(REGION)-1", "ZONE": "$(SITE)a"},
+        ("REGION", "SITE"),
+    ),
+    (
+        {"envPrefix": BITNAMI},
+        {"POD_NAME": "kafka-0", "KAFKA_BROKER_ID_COMMAND": "echo ${POD_NAME##*-}"},
+        ("POD_NAME", "KAFKA_BROKER_ID_COMMAND"),
+    ),
+    ({"staticSettings": {"broker.rack": "$(ZONE)"}}, {"SITE": "s", "ZONE": "${env:SITE}"}, ("SITE", "ZONE")),
+    ({}, {"PASSWORD": "p", LOGIN: 'x required password="$(PASSWORD)";'}, ("PASSWORD", LOGIN)),
+]
+
+
+@pytest.mark.parametrize(("brokers", "own", "link"), CHAINS)
+def test_what_those_refer_to_to_which_ours_refer_must_stay(
+    brokers: dict[str, Any], own: dict[str, str], link: tuple[str, str]
+) -> None:
+    gone, referring = link
+    spec = migration_spec(**brokers)
+    known = replace(FACTS, variables=tuple(own))
+    template = live_template(spec, known, own)
+    needs = hand_over.required(spec, known, "kafka", template)
+    assert hand_over.lacking(needs, template) == ()
+    assert not [r for r in needs.references if "password=" in r.value], "the status shows no text of the user's"
+    env = template["spec"]["containers"][0]["env"]
+    template["spec"]["containers"][0]["env"] = [entry for entry in env if entry["name"] != gone]
+    assert hand_over.lacking(needs, template) == (f"{gone}, to which {referring} refers",)
+    next(entry for entry in env if entry["name"] == referring)["value"] = "mine"
+    assert hand_over.lacking(needs, template) == (), "nothing refers to it any more"
+
+
+@pytest.mark.parametrize("env_from", [True, False])
+def test_what_stayed_text_from_the_beginning_is_no_reference(*, env_from: bool) -> None:
+    """The brokers run with the text. The template of the last roll never lacks anything."""
+    spec = migration_spec(staticSettings={"broker.rack": "$(ZONE)"})
+    own = {"KAFKA_BROKER_RACK": "r", "ZONE": "z", "JAVA_TOOL_OPTIONS": "$(JAVA_TOOL_OPTIONS) -Dmine"}
+    known = replace(FACTS, variables=tuple(own), java_tool_options=own["JAVA_TOOL_OPTIONS"])
+    template = live_template(spec, known, own)
+    if env_from:
+        template["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "others"}}]
+    needs = hand_over.required(spec, known, "kafka", template)
+    assert hand_over.lacking(needs, template) == ()
+    assert [r.name for r in needs.references] == (["JAVA_TOOL_OPTIONS"] if env_from else [])
+
+
+def test_a_value_with_more_text_still_refers() -> None:
+    spec = migration_spec()
+    known = replace(FACTS, variables=("DUMPS",), java_tool_options="-XX:HeapDumpPath=$(DUMPS)")
+    needs = hand_over.required(spec, known, "kafka")
+    template = overlay(spec, known, "kafka", BrokerMode.KRAFT)["spec"]["template"]
+    env = template["spec"]["containers"][0]["env"]
+    next(entry for entry in env if entry["name"] == "JAVA_TOOL_OPTIONS")["value"] += " -Dmore=1"
+    assert hand_over.lacking(needs, template) == ("DUMPS, to which JAVA_TOOL_OPTIONS refers",)
 
 
 def test_another_way_to_the_id_refers_to_nothing() -> None:

@@ -357,7 +357,7 @@ class Observer:
         if starts_from_template(status):
             state = replace(state, template=self._facts.template_sight(migration, stateful_set))
         if status.phase is Phase.COMPLETED:
-            needed = _needed(spec, status, None if kept is None else facts, name)
+            needed = _needed(spec, status, None if kept is None else facts, stateful_set)
             state = _handed_over(state, stateful_set, needed)
         if original is None or facts is None:
             return state
@@ -710,14 +710,15 @@ def _result_or_none(future: Future[T] | None) -> T | None:
 
 
 def _needed(
-    spec: MigrationSpec, status: MigrationStatus, facts: BrokerFacts | None, name: str
+    spec: MigrationSpec, status: MigrationStatus, facts: BrokerFacts | None, live: Mapping[str, Any]
 ) -> GuardedStatefulSet | None:
     """Return what a template needs for KRaft, from the status or the recorded state; None without either."""
+    name = live["metadata"]["name"]
     guarded = status.hand_over.stateful_sets if status.hand_over is not None else ()
     for stateful_set in guarded:
         if stateful_set.name == name:
             return stateful_set
-    return None if facts is None else hand_over.required(spec, facts, name)
+    return None if facts is None else hand_over.required(spec, facts, name, live["spec"]["template"])
 
 
 def _handed_over(
