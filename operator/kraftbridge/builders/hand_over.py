@@ -20,6 +20,7 @@ from kraftbridge.builders.broker_overlays import (
     mode_variables,
     overlaid_variable,
     overlay,
+    properties_file,
     properties_object,
     setting_of,
 )
@@ -45,6 +46,7 @@ from kraftbridge.models.status import (
     RequiredVariable,
 )
 from kraftbridge.outside.json_text import parsed_json
+from kraftbridge.outside.properties import parse_properties
 
 _CONFLUENT_PREFIX: Final = "KAFKA_"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -65,6 +67,8 @@ _ABOUT_BITNAMI_FILE: Final = (
 )
 _PROVIDED: Final = re.compile(r"\$\{(?:[^{}:]*::?)?([^{}:]+)\}")
 """``${env:NAME}`` of Kafka's providers (KIP-421). The kubelet leaves a ``$`` of ``$${env:NAME}``."""
+_IN_FILE: Final = re.compile(r"\$\{[^{}:]*:(/[^{}:]*):[^{}]*\}")
+"""``${file:PATH:KEY}`` and ``${dir:PATH:FILE}`` of Kafka's providers (KIP-421, KIP-632)."""
 _IN_SHELL: Final = re.compile(r"\$\{?(\w+)(?!\w|:?[-+=])")
 """``$NAME``, ``${NAME}`` and ``${NAME##…}`` in a command of the image. ``${NAME:-…}`` does without the variable."""
 _KEPT_METADATA: Final = ("name", "namespace", "labels", "annotations")
@@ -147,10 +151,11 @@ def _required_variables(variables: Mapping[str, str], protocol_map: str = "") ->
 def _references(
     spec: MigrationSpec, facts: BrokerFacts, template: Mapping[str, Any] | None
 ) -> tuple[ReferringVariable, ...]:
-    """Return the references of the overlay's variables and of the login, and of what these refer to in turn.
+    """Return the references of the overlay's variables, its file and the login, and of what these refer to in turn.
 
     Without the one that it refers to, a command prints nothing, and ``$(NAME)`` stays as it is.
     Only the reference itself is recorded: the rest of a value is the user's.
+    The file has no name; the kubelet expands nothing in it.
     """
     container = _container(spec.brokers.container, template)
     ours = environment(spec, facts, BrokerMode.KRAFT)
@@ -159,17 +164,26 @@ def _references(
     commands = set(image_variables(spec, facts, BrokerMode.KRAFT))
     found: dict[str, list[ReferringVariable]] = {}
     pending = [*ours, *_logins(spec, facts)]
+    if spec.brokers.file is not None:
+        settings = parse_properties(properties_file(spec, facts, BrokerMode.KRAFT))
+        values[""] = "\n".join(settings.values())
+        pending.append("")
     while pending:
         name = pending.pop()
         if name in found:
             continue
         value = values.get(name, "")
-        matches = [match for match in EXPANSION.finditer(value) if _is_expanded(match[1], name, container)]
-        matches += _PROVIDED.finditer(value)
+        matches = list(_PROVIDED.finditer(value))
+        if name:
+            matches += [match for match in EXPANSION.finditer(value) if _is_expanded(match[1], name, container)]
         if name in commands:
             matches += _IN_SHELL.finditer(value)
         texts = {match[0]: match[1] for match in matches if match[1] in known}
+        paths = {match[0]: match[1] for match in _IN_FILE.finditer(value) if _is_mounted(match[1], container)}
         found[name] = [ReferringVariable(name=name, value=t, refers_to=(n,)) for t, n in sorted(texts.items())]
+        found[name] += [
+            ReferringVariable(name=name, value=t, refers_to=(), paths=(path,)) for t, path in sorted(paths.items())
+        ]
         pending += texts.values()
         if name in commands:
             commands.update(texts.values())
@@ -182,6 +196,11 @@ def _is_expanded(variable: str, name: str, container: Mapping[str, Any]) -> bool
     if variable == name:
         return name not in names or bool(container.get("envFrom"))
     return not _is_behind(variable, name, names)
+
+
+def _is_mounted(path: str, container: Mapping[str, Any]) -> bool:
+    """Return whether a container mounts a volume at a path or above it."""
+    return any(f"{path}/".startswith(f"{m['mountPath'].rstrip('/')}/") for m in entries(container, "volumeMounts"))
 
 
 def _is_behind(variable: str, name: str, names: Sequence[str]) -> bool:
@@ -213,7 +232,12 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
         missing.append(f"an image with Kafka {BRIDGE}, such as {needed.image}")
     if not container.get("envFrom"):
         missing += [name for name in needed.present_variables if name not in env]
-    missing += dict.fromkeys(words for reference in needed.references for words in _dangling(reference, container))
+    missing += dict.fromkeys(
+        words
+        for reference in needed.references
+        if _stands(reference, needed, template)
+        for words in _dangling(reference, container)
+    )
     missing += [
         f"no {name}" for name in needed.empty_variables if env.get(name) or "valueFrom" in variables.get(name, {})
     ]
@@ -360,24 +384,37 @@ def _has(variable: RequiredVariable, value: str | None) -> bool:
     return value == variable.value
 
 
+def _stands(reference: ReferringVariable, needed: GuardedStatefulSet, template: Mapping[str, Any]) -> bool:
+    """Return whether the template still has a reference: in the variable, or in the operator's properties file."""
+    if not reference.name:
+        return _mounts_our_file(needed, template)
+    entry = variables_of(_container(needed.container, template)).get(reference.name, {})
+    return reference.value in str(entry.get("value") or "")
+
+
 def _dangling(reference: ReferringVariable, container: Mapping[str, Any]) -> Iterator[str]:
-    """Yield which variables a value refers to in vain: they are gone, or the kubelet expands it before them."""
-    if reference.value not in str(variables_of(container).get(reference.name, {}).get("value") or ""):
-        return
+    """Yield what is referred to in vain: it is gone, or the kubelet expands a variable's value before it."""
+    referring = reference.name or "the properties file"
     names = [entry["name"] for entry in entries(container, "env")]
     # A value that refers to its own name means that of ``envFrom``.
     gone = [name for name in reference.refers_to if name not in names or name == reference.name]
     if gone and not container.get("envFrom"):
-        yield f"{', '.join(gone)}, to which {reference.name} refers"
+        yield f"{', '.join(gone)}, to which {referring} refers"
     for name in reference.refers_to:
         if f"$({name})" in reference.value and _is_behind(name, reference.name, names):
             yield f"{name} before {reference.name}, which refers to it"
+    for path in reference.paths:
+        if not _is_mounted(path, container):
+            yield f"a mount with {path}, to which {referring} refers"
 
 
 def _mounts_kraft_properties(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> bool:
+    return _is_in_kraft_mode(template) or _mounts_our_file(needed, template)
+
+
+def _mounts_our_file(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> bool:
     wanted = (FilesKind.SECRET, needed.secret) if needed.secret else (FilesKind.CONFIG_MAP, needed.config_map)
-    mounted = mounted_object(entries(template, "spec", "volumes"), needed.volume)
-    return _is_in_kraft_mode(template) or mounted == wanted
+    return mounted_object(entries(template, "spec", "volumes"), needed.volume) == wanted
 
 
 def _paths(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

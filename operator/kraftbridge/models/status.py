@@ -1306,14 +1306,16 @@ class RequiredVariable(StatusModel):
 
 
 class ReferringVariable(StatusModel):
-    """A reference in the value of an environment variable that KRaft needs to other variables of the container."""
+    """A reference to variables or a mount, in a variable that KRaft needs or in the operator's properties file."""
 
     name: str
-    """Name of the variable."""
+    """Name of the variable; empty for the operator's properties file."""
     value: str
     """The reference as it stands in the value. With a value without it nothing follows from it."""
     refers_to: tuple[str, ...]
     """Variables that it refers to. Those in ``$(…)`` must stand before this one, since the kubelet expands them."""
+    paths: tuple[str, ...] = ()
+    """Files and directories that it refers to (``${file:PATH:KEY}``). The container must mount them."""
 
 
 class GuardedStatefulSet(StatusModel):

@@ -346,6 +346,46 @@ def test_what_the_kubelet_expands_must_stand_before_the_variable_that_refers_to_
     assert is_admitted({**rack, "value": "mine"}), "nothing refers to it"
 
 
+def test_what_the_properties_file_refers_to_must_stay(cluster: Cluster, release: Release) -> None:
+    values = complete(cluster, release, "file-refers", "Properties")
+    ours = values["broker"]["existingConfigmap"]
+    found = cluster.get("statefulset", "file-refers")
+    del found["metadata"]["resourceVersion"]
+    pod = found["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    others = container["env"]
+    zone = {"name": "ZONE", "value": "a"}
+    references = [
+        {"name": "", "value": "${env:ZONE}", "refersTo": ["ZONE"]},
+        {"name": "", "value": "${file:/etc/secrets/kafka:rack}", "refersTo": [], "paths": ["/etc/secrets/kafka"]},
+    ]
+    needed = {"name": "file-refers", "container": "kafka", "volume": "config", "configMap": ours}
+    record(cluster, {"guarded": True, "statefulSets": [{**needed, "references": references}]})
+    attempt = ("replace", "--dry-run=server", "--filename", "-")
+
+    def replacement(*env: dict[str, str], mounted_at: str = "") -> str:
+        container["env"] = [*others, *env]
+        container["volumeMounts"] = [{"name": "config", "mountPath": mounted_at}] if mounted_at else []
+        return json.dumps(found)
+
+    def is_admitted(*env: dict[str, str], mounted_at: str = "") -> bool:
+        stdin = replacement(*env, mounted_at=mounted_at)
+        return cluster.run(*attempt, stdin=stdin, user=SOMEBODY).returncode == 0
+
+    eventually(lambda: not is_admitted(), "the new record counts")
+    answer = cluster.refused(*attempt, stdin=replacement(), user=SOMEBODY)
+    assert "the properties file refers to ZONE; the properties file refers to /etc/secrets/kafka. Give" in answer
+    assert not is_admitted(zone)
+    assert not is_admitted(zone, mounted_at="/etc/secret")
+    assert not is_admitted(mounted_at="/etc/secrets")
+    assert is_admitted(zone, mounted_at="/etc/secrets/")
+    assert is_admitted(zone, mounted_at="/etc/secrets/kafka")
+    found["spec"]["template"]["metadata"]["annotations"][f"{GROUP}/broker-mode"] = "KRaft"
+    assert not is_admitted()
+    pod["volumes"] = [{"name": "config", "configMap": {"name": "mine"}}]
+    assert is_admitted(), "the file is the owner's"
+
+
 def test_the_brokers_certificate_for_the_controllers_must_stay(cluster: Cluster, release: Release) -> None:
     complete(cluster, release, "certificate")
     mounted = {"name": "kraftbridge-listener", "secret": {"secretName": "issued"}}

@@ -282,6 +282,74 @@ def test_a_value_with_more_text_still_refers() -> None:
     assert hand_over.lacking(needs, template) == ("DUMPS, to which JAVA_TOOL_OPTIONS refers",)
 
 
+SECRETS = {"name": "secrets", "mountPath": "/etc/secrets/"}
+
+
+def with_file(line: str) -> tuple[Any, Any, dict[str, Any]]:
+    """Return spec, facts and the template of the last roll of brokers whose properties file has a line."""
+    spec = migration_spec("Properties")
+    own = {"REGION": "r", "ZONE": "$(REGION)-a"}
+    known = replace(FACTS, variables=tuple(own), properties_text=f"{FACTS.properties_text}\n{line}\n")
+    template = live_template(spec, known, own)
+    template["spec"]["containers"][0]["volumeMounts"] = [dict(SECRETS)]
+    return spec, known, template
+
+
+@pytest.mark.parametrize(
+    "line", ["broker.rack=${env:ZONE}", "broker.rack=a-${vars::ZONE}", "broker.rack=$${env:\\\n ZONE}"]
+)
+def test_a_variable_to_which_the_file_refers_must_stay(line: str) -> None:
+    spec, known, template = with_file(line)
+    needs = hand_over.required(spec, known, "kafka", template)
+    container = template["spec"]["containers"][0]
+    assert hand_over.lacking(needs, template) == ()
+    container["env"] = [entry for entry in container["env"] if entry["name"] != "REGION"]
+    assert hand_over.lacking(needs, template) == ("REGION, to which ZONE refers",)
+    container["env"] = [entry for entry in container["env"] if entry["name"] != "ZONE"]
+    assert hand_over.lacking(needs, template) == ("ZONE, to which the properties file refers",)
+    container["envFrom"] = [{"configMapRef": {"name": "others"}}]
+    assert hand_over.lacking(needs, template) == ()
+    del container["envFrom"]
+    template["metadata"]["annotations"][ANNOTATION_BROKER_MODE] = "KRaft"
+    assert hand_over.lacking(needs, template), "the operator's file is still mounted"
+    template["spec"]["volumes"][0]["configMap"]["name"] = "mine"
+    assert hand_over.lacking(needs, template) == (), "the owner's own file"
+
+
+def test_kafka_reads_no_reference_of_the_kubelets_in_a_file() -> None:
+    spec, known, template = with_file("broker.rack=$(ZONE)")
+    assert hand_over.required(spec, known, "kafka", template).references == ()
+
+
+@pytest.mark.parametrize("value", ["${file:/etc/secrets/kafka.properties:rack}", "${dir:/etc/secrets:rack}"])
+@pytest.mark.parametrize("style", STYLES)
+def test_a_mount_to_which_a_reference_leads_must_stay(style: str, value: str) -> None:
+    """Without its file Kafka does not start (``FileConfigProvider``), or takes the text for the value (``DirectoryConfigProvider``)."""
+    path = value.split(":")[1]
+    if style == "Properties":
+        spec, known, template = with_file(f"broker.rack={value}")
+    else:
+        spec = migration_spec(staticSettings={"broker.rack": value})
+        known = FACTS
+        template = live_template(spec, known, {})
+        template["spec"]["containers"][0]["volumeMounts"] = [dict(SECRETS)]
+    needs = hand_over.required(spec, known, "kafka", template)
+    container = template["spec"]["containers"][0]
+    assert hand_over.lacking(needs, template) == ()
+    referring = "the properties file" if style == "Properties" else "KAFKA_BROKER_RACK"
+    for others in ([], [{"name": "other", "mountPath": "/etc/secret"}], [{"name": "other", "mountPath": f"{path}x"}]):
+        container["volumeMounts"] = others
+        assert hand_over.lacking(needs, template) == (f"a mount with {path}, to which {referring} refers",)
+    container["volumeMounts"] = [{"name": "another", "mountPath": path}]
+    assert hand_over.lacking(needs, template) == ()
+
+
+@pytest.mark.parametrize("value", ["${file:/opt/kafka/rack.properties:rack}", "${file:/etc/secrets-2/rack:ZONE}"])
+def test_a_file_of_the_image_needs_no_mount(value: str) -> None:
+    spec, known, template = with_file(f"broker.rack={value}")
+    assert hand_over.required(spec, known, "kafka", template).references == ()
+
+
 def test_another_way_to_the_id_refers_to_nothing() -> None:
     spec = migration_spec(envPrefix=BITNAMI)
     known = replace(FACTS, variables=("KAFKA_BROKER_ID_COMMAND",))
