@@ -351,7 +351,11 @@ def test_what_the_properties_file_refers_to_must_stay(cluster: Cluster, release:
     ours = values["broker"]["existingConfigmap"]
     found = cluster.get("statefulset", "file-refers")
     del found["metadata"]["resourceVersion"]
-    pod = found["spec"]["template"]["spec"]
+    template = found["spec"]["template"]
+    template["metadata"].setdefault("annotations", {})["example.org/try"] = (
+        "a template that is not new is not looked at"
+    )
+    pod = template["spec"]
     container = pod["containers"][0]
     others = container["env"]
     zone = {"name": "ZONE", "value": "a"}
@@ -380,7 +384,7 @@ def test_what_the_properties_file_refers_to_must_stay(cluster: Cluster, release:
     assert not is_admitted(mounted_at="/etc/secrets")
     assert is_admitted(zone, mounted_at="/etc/secrets/")
     assert is_admitted(zone, mounted_at="/etc/secrets/kafka")
-    found["spec"]["template"]["metadata"]["annotations"][f"{GROUP}/broker-mode"] = "KRaft"
+    template["metadata"]["annotations"][f"{GROUP}/broker-mode"] = "KRaft"
     assert not is_admitted()
     pod["volumes"] = [{"name": "config", "configMap": {"name": "mine"}}]
     assert is_admitted(), "the file is the owner's"
