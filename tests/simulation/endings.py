@@ -16,7 +16,7 @@ from kraftbridge.models.decision import Action, RestartPod
 from kraftbridge.models.observation import StartLog
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import AcceptedFinding
-from kraftbridge.models.status import MigrationStatus
+from kraftbridge.models.status import KilledBroker, MigrationStatus
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
@@ -46,6 +46,8 @@ class Endings:
         """Broker by the UID of its pod that was killed."""
         self._crashed: set[int] = set()
         """Brokers that crashed since their restart was recorded."""
+        self._excused: KilledBroker | None = None
+        """What the operator says of such a crash."""
 
     def seconds(self, quick: float) -> float:
         """Return how long a broker takes to end that takes so long where nothing keeps SIGTERM from it."""
@@ -87,6 +89,8 @@ class Endings:
         if status.killed_broker is None or self.is_deaf or self.is_quiet:
             return ""
         if status.killed_broker.node_id in self._crashed:
+            self._excused = status.killed_broker
+        if status.killed_broker == self._excused:
             return ""
         return f"broker {status.killed_broker.node_id} ended by itself, and is called killed: {status.killed_broker.reason}"
 
