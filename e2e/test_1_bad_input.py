@@ -138,9 +138,7 @@ def test_an_image_that_never_starts_is_named(cluster: ForeignCluster) -> None:
         finding = view.finding("ImageNotPullable")
         assert finding is not None
         assert "no-such-image" in finding["reason"]
-        accepted = view.resource["spec"]["preflight"]["accepted"]
-        known = {"code": finding["code"], "object": finding["object"]}
-        migration.patch({"spec": {"preflight": {"accepted": [*accepted, known]}}})
+        migration.accept(finding["code"], finding["object"])
         view = _stalled(migration, 120, phase="ProvisioningQuorum")
         assert "no-such-image" in view.blocked
         assert controller_volumes(cluster.kube, NAMESPACE, "no-image") != set()

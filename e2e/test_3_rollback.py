@@ -143,11 +143,7 @@ def test_defaults_that_kraft_refuses_are_noticed_before_a_restart_and_undone_aft
     refused = _until(kube, lambda status: "DynamicSettingsRefused" in _condition(status, "Stalled")["message"])
     assert "log.retention.ms" in refused["message"]
     assert _brokers(cluster) == before
-    resource = kube.get("kafkamigrations.kraftbridge.dev", "demo", NAMESPACE)
-    assert resource is not None
-    accepted = resource["spec"].get("preflight", {}).get("accepted", [])
-    known = {"code": "DynamicSettingsRefused", "object": "*"}
-    migration.patch({"spec": {"preflight": {"accepted": [*accepted, known]}}})
+    migration.accept("DynamicSettingsRefused")
     held = _until(kube, lambda status: "finishedAt" in status.get("brokerUndo", {}))
     assert "log.retention.ms was -1" in held["brokerUndo"]["reason"]
     assert "could not be applied" in held["brokerUndo"]["reason"]

@@ -219,6 +219,13 @@ class Migration:
         self.kube.kubectl("patch", f"{PLURAL}.{GROUP}", self.name, "-n", self.namespace, "--type", "merge", "-p", text)
         return f"kubectl patch {PLURAL}.{GROUP} {self.name} -n {self.namespace} --type merge -p '{text}'"
 
+    def accept(self, code: str, where: str = "*") -> None:
+        """Accept one more finding."""
+        view = self.view()
+        assert view is not None, f"there is no KafkaMigration {self.name}"
+        accepted = view.resource["spec"].get("preflight", {}).get("accepted", [])
+        self.patch({"spec": {"preflight": {"accepted": [*accepted, {"code": code, "object": where}]}}})
+
     def rehearse_again(self) -> str:
         """Ask for another rehearsal; return the command that does it."""
         stamp = str(int(time.time()))
