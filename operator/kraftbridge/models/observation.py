@@ -29,7 +29,7 @@ from kraftbridge.models.rehearsal import RehearsalResult
 from kraftbridge.models.report import VerdictSummary
 from kraftbridge.models.status import ChangedField, GuardedStatefulSet, KeptCopy, Operation, SeenSecret, ZooKeeperBehind
 from kraftbridge.models.survey import BrokerSetting, LogDir, Survey
-from kraftbridge.models.survey import Unobserved as Unobserved  # noqa: PLC0414 - the rest of the package knows it from here
+from kraftbridge.models.survey import Unobserved as Unobserved  # noqa: PLC0414 - the package knows it from here
 from kraftbridge.models.volumes import Mount
 from kraftbridge.models.zookeeper_needs import ZooKeeperNeed
 from kraftbridge.outside import bounds

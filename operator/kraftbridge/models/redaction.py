@@ -70,11 +70,13 @@ _ENV_VALUE: Final = re.compile(
 )
 _JSON_TEXT: Final = r'"(?:[^"\\\n]|\\.)*+"'
 _ENV_JSON: Final = re.compile(
-    rf'("name"\s{{0,20}}:\s{{0,20}}"[\w.\-]{{0,200}}?{_SENSITIVE}[\w.\-]{{0,200}}",\s{{0,20}}"value"\s{{0,20}}:\s{{0,20}}){_JSON_TEXT}',
+    rf'("name"\s{{0,20}}:\s{{0,20}}"[\w.\-]{{0,200}}?{_SENSITIVE}[\w.\-]{{0,200}}",'
+    rf'\s{{0,20}}"value"\s{{0,20}}:\s{{0,20}}){_JSON_TEXT}',
     re.IGNORECASE,
 )
 _ENV_JSON_TURNED: Final = re.compile(
-    rf'("value"\s{{0,20}}:\s{{0,20}}){_JSON_TEXT}(,\s{{0,20}}"name"\s{{0,20}}:\s{{0,20}}"[\w.\-]{{0,200}}?{_SENSITIVE}[\w.\-]{{0,200}}")',
+    rf'("value"\s{{0,20}}:\s{{0,20}}){_JSON_TEXT}'
+    rf'(,\s{{0,20}}"name"\s{{0,20}}:\s{{0,20}}"[\w.\-]{{0,200}}?{_SENSITIVE}[\w.\-]{{0,200}}")',
     re.IGNORECASE,
 )
 PRIVATE_KEY: Final = re.compile(

@@ -806,7 +806,8 @@ def _json(node: Znode) -> dict[str, Any]:
         )
     parsed = parsed_json(node[0])
     if not isinstance(parsed, dict):
-        raise ValueError(f"{node[0]!r:.200} is no JSON object")  # noqa: TRY004 - a payload's value is wrong, no type of ours
+        # A payload's value is wrong, no type of ours.
+        raise ValueError(f"{node[0]!r:.200} is no JSON object")  # noqa: TRY004
     return parsed
 
 
