@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import yaml
@@ -200,7 +201,8 @@ def _is_expanded(variable: str, name: str, container: Mapping[str, Any]) -> bool
 
 def _is_mounted(path: str, container: Mapping[str, Any]) -> bool:
     """Return whether a container mounts a volume at a path or above it."""
-    return any(f"{path}/".startswith(f"{m['mountPath'].rstrip('/')}/") for m in entries(container, "volumeMounts"))
+    mounts = entries(container, "volumeMounts")
+    return any(PurePosixPath(path).is_relative_to(mount["mountPath"]) for mount in mounts)
 
 
 def _is_behind(variable: str, name: str, names: Sequence[str]) -> bool:

@@ -20,6 +20,12 @@ def entries(obj: Mapping[str, Any] | None, *path: str) -> list[Any]:
     return section(obj, *parents).get(last) or []
 
 
+def started_again(pod: Mapping[str, Any]) -> frozenset[str]:
+    """Return the containers of a pod that were started more than once (``ContainerStatus.restartCount``)."""
+    statuses = entries(pod, "status", "containerStatuses")
+    return frozenset(status["name"] for status in statuses if status.get("restartCount", 0) > 0)
+
+
 def variables_of(container: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
     """Return the entries of a container's ``env`` by name, in the order of their first mention.
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from kraftbridge import __version__
 from kraftbridge.constants import API_VERSION, KIND, LABEL_MIGRATION
 from kraftbridge.exceptions import MigrationError, ObservationError
-from kraftbridge.models.objects import entries, section
+from kraftbridge.models.objects import entries, section, started_again
 from kraftbridge.models.redaction import Redactor
 from kraftbridge.models.report import REPORT_KEY
 from kraftbridge.phases.recorded_step import ASKED_KEY, STEP_KEY, RecordedStep, read_step
@@ -209,8 +209,7 @@ class _Collector:
     def _logs(self, pod: Mapping[str, Any]) -> None:
         namespace = pod["metadata"]["namespace"]
         name = pod["metadata"]["name"]
-        statuses = entries(pod, "status", "containerStatuses")
-        restarted = {status["name"] for status in statuses if status.get("restartCount", 0) > 0}
+        restarted = started_again(pod)
         for container in (*entries(pod, "spec", "initContainers"), *pod["spec"]["containers"]):
             self._log(namespace, name, container["name"])
             if container["name"] in restarted:

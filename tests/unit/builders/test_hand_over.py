@@ -163,16 +163,22 @@ REFERENCES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 ]
 
 
+def referring_to(
+    name: str, brokers: dict[str, Any], facts: dict[str, Any]
+) -> tuple[hand_over.GuardedStatefulSet, dict[str, Any], dict[str, Any]]:
+    """Return what brokers need whose values refer to a variable, our overlay's template without it, and its container."""
+    spec = migration_spec(**brokers)
+    known = replace(FACTS, variables=(name,), **facts)
+    template = overlay(spec, known, "kafka", BrokerMode.KRAFT)["spec"]["template"]
+    return hand_over.required(spec, known, "kafka"), template, template["spec"]["containers"][0]
+
+
 @pytest.mark.parametrize(("name", "brokers", "facts", "referring"), REFERENCES)
 def test_a_variable_to_which_a_value_of_ours_refers_must_stay(
     name: str, brokers: dict[str, Any], facts: dict[str, Any], referring: str
 ) -> None:
     """Bitnami's image ends without ``node.id``, and the kubelet leaves ``$(NAME)`` as it is."""
-    spec = migration_spec(**brokers)
-    known = replace(FACTS, variables=(name,), **facts)
-    needs = hand_over.required(spec, known, "kafka")
-    template = overlay(spec, known, "kafka", BrokerMode.KRAFT)["spec"]["template"]
-    container = template["spec"]["containers"][0]
+    needs, template, container = referring_to(name, brokers, facts)
     assert hand_over.lacking(needs, template) == (f"{name}, to which {referring} refers",)
     container["envFrom"] = [{"configMapRef": {"name": "others"}}]
     assert hand_over.lacking(needs, template) == ()
@@ -190,11 +196,7 @@ def test_what_the_kubelet_expands_stands_before_ours(
     name: str, brokers: dict[str, Any], facts: dict[str, Any], referring: str, *, env_from: bool
 ) -> None:
     """``$(NAME)`` of a variable behind it stays as it is written (Kubernetes API reference, EnvVar v1 core)."""
-    spec = migration_spec(**brokers)
-    known = replace(FACTS, variables=(name,), **facts)
-    needs = hand_over.required(spec, known, "kafka")
-    template = overlay(spec, known, "kafka", BrokerMode.KRAFT)["spec"]["template"]
-    container = template["spec"]["containers"][0]
+    needs, template, container = referring_to(name, brokers, facts)
     if env_from:
         container["envFrom"] = [{"configMapRef": {"name": "others"}}]
     container["env"].append({"name": name, "value": "behind"})
@@ -206,11 +208,8 @@ def test_what_the_kubelet_expands_stands_before_ours(
 @pytest.mark.parametrize("name", [case[0] for case in REFERENCES if case not in KUBELETS])
 def test_what_the_process_reads_stands_anywhere(name: str) -> None:
     case = next(case for case in REFERENCES if case[0] == name and case not in KUBELETS)
-    spec = migration_spec(**case[1])
-    known = replace(FACTS, variables=(name,), **case[2])
-    needs = hand_over.required(spec, known, "kafka")
-    template = overlay(spec, known, "kafka", BrokerMode.KRAFT)["spec"]["template"]
-    template["spec"]["containers"][0]["env"].append({"name": name, "value": "behind"})
+    needs, template, container = referring_to(name, case[1], case[2])
+    container["env"].append({"name": name, "value": "behind"})
     assert needs.references
     assert hand_over.lacking(needs, template) == ()
 

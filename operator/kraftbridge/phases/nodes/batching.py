@@ -90,7 +90,7 @@ def away(step: StepContext) -> frozenset[int]:
     return frozenset(each.node_id for each in (operation, *others) if each is not None)
 
 
-def starting(step: StepContext) -> frozenset[int]:
+def not_listening(step: StepContext) -> frozenset[int]:
     """Return those of them that stop or are not Ready again: nobody connects to them."""
     pods = (pod for _, pod in observed.brokers_of(step))
     ready = {step.status.broker_ids.get(pod.name) for pod in pods if pod.ready and not pod.deleting}

@@ -387,7 +387,7 @@ def _stop_next_of_batch(draft: Draft) -> Wait | None:
         return None
     if _other_image(draft) is not None or _lacks_topic_ids(draft):
         return None
-    if reaching.wait_before_restart(draft, batching.starting(draft)) is not None:
+    if reaching.wait_before_restart(draft, batching.not_listening(draft)) is not None:
         return None
     waiting = None if draft.status.phase is Phase.ROLLING_BACK else comparing.ensure_recorded(draft, pod, mode)
     waiting = waiting or restart_broker(draft, pod, stateful_set)
@@ -498,7 +498,7 @@ def restart_broker(draft: Draft, pod: PodState, stateful_set: StatefulSetState, 
     # A restart that is repeated or ends early gets here without `configure_brokers`.
     if (waiting := _blocked_by_set(draft, stateful_set)) is not None:
         return waiting
-    if pod.ready and (closed := reaching.blockers(draft, batching.starting(draft))):
+    if pod.ready and (closed := reaching.blockers(draft, batching.not_listening(draft))):
         return Wait(f"broker {draft.status.broker_ids[pod.name]} is not restarted: {closed[0]}")
     if pod.ready and (moved := _other_image(draft, besides=pod)) is not None:
         return moved

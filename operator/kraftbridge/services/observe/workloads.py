@@ -16,7 +16,7 @@ from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIE
 from kraftbridge.copies.dry_start import image_digest
 from kraftbridge.exceptions import ObservationError, PropertiesError
 from kraftbridge.models.mounted_files import mounted_object
-from kraftbridge.models.objects import entries, section, variables_of
+from kraftbridge.models.objects import entries, section, started_again, variables_of
 from kraftbridge.models.observation import (
     Clue,
     ControllersWorkload,
@@ -95,7 +95,7 @@ def pod_state(pod: Object) -> PodState:
         kill_due_at=_moment(metadata.get("deletionTimestamp")),
         grace_seconds=metadata.get("deletionGracePeriodSeconds"),
         exits=_exits(entries(status, "containerStatuses")),
-        started_again=_started_again(entries(status, "containerStatuses")),
+        started_again=started_again(pod),
     )
 
 
@@ -106,10 +106,6 @@ def _moment(text: str | None) -> datetime | None:
 def _exits(containers: Sequence[Object]) -> frozenset[tuple[str, int, str]]:
     ended = ((container["name"], section(container, "state", "terminated")) for container in containers)
     return frozenset((name, end["exitCode"], end.get("reason") or "") for name, end in ended if "exitCode" in end)
-
-
-def _started_again(containers: Sequence[Object]) -> frozenset[str]:
-    return frozenset(container["name"] for container in containers if container.get("restartCount", 0) > 0)
 
 
 def _ready_since(status: Object) -> datetime | None:
