@@ -180,7 +180,7 @@ def chart(registry: str, version: str, output: Path) -> Path:
 def started_images(package: Path) -> set[str]:
     """Return the images that a chart starts when it is installed without values, now or for a migration."""
     rendered = run(
-        helm(), "template", "kraftbridge", package, "--kube-version", "1.34.0", "--set", "verifier.namespaces={kafka}"
+        helm(), "template", "kraftbridge", package, "--kube-version", "1.37.0", "--set", "verifier.namespaces={kafka}"
     )
     containers = re.findall(r"^\s+image: \"?([^\s\"]+)", rendered, re.MULTILINE)
     settings = re.findall(r"name: KRAFTBRIDGE_\w+_IMAGE\n\s+value: \"?([^\s\"]+)", rendered)

@@ -33,7 +33,7 @@ def program() -> Callable[[str], str]:
 def rules(program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the file of the chart's alerts, as the Prometheus operator writes it."""
     rendered = subprocess.run(
-        [program("helm"), "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--kube-version", "1.34.0",
+        [program("helm"), "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--kube-version", "1.37.0",
          "--set", "metrics.prometheusRule.enabled=true", "--show-only", "templates/prometheusrule.yaml"],
         check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip

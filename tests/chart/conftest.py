@@ -14,7 +14,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm/kraftbridge"
-KUBERNETES_VERSION = "1.34.0"
+KUBERNETES_VERSION = "1.37.0"
 REGISTRY = {"image": {"registry": "registry.example.com/kb"}}
 """What a chart from the sources needs."""
 

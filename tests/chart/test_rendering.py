@@ -72,7 +72,7 @@ def environment(objects: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any
 def test_lint_is_clean(helm: Callable[..., Any], values: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "values.yaml"
     path.write_text(yaml.safe_dump(REGISTRY | values))
-    answer = helm("lint", "--strict", "--kube-version", "1.34.0", "--values", str(path), str(CHART))
+    answer = helm("lint", "--strict", "--kube-version", "1.37.0", "--values", str(path), str(CHART))
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 

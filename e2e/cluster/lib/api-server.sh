@@ -15,7 +15,7 @@ build_api_server() {
 with_api_server() {
   local version=$1 status=0
   shift
-  [[ $version =~ ^1\.[0-9]+\.[0-9]+$ ]] || die "KUBERNETES_VERSION is a full version such as 1.30.14, not '$version'"
+  [[ $version =~ ^1\.[0-9]+\.[0-9]+$ ]] || die "KUBERNETES_VERSION is a full version such as 1.35.4, not '$version'"
   (run_locked cluster "$SELF" --locked build-node) # etcd, kubectl
   [[ $version == "$KUBERNETES_VERSION" ]] || build_api_server "$version"
   STATE=$STATE-api-server-$version

@@ -15,11 +15,16 @@ mark_built() { # NAME VERSION
   mv "$STAMPS/$1.new" "$STAMPS/$1"
 }
 
+# The version of Kubernetes' libraries, as this Kubernetes has them.
+KUBERNETES_LIBRARIES=v0.${KUBERNETES_VERSION#1.}
+
 # go_build NAME MODULE VERSION STAGING_VERSION LDFLAGS PACKAGE_OR_DIRECTORY...
 # A directory holds a main package of our own.
 # Compiles commands of MODULE with exactly the dependency versions its own go.mod and go.sum name.
 # `go install module@version` refuses modules with `replace`; and relative replaces (./staging, ../api) only mean
 # something in the upstream git tree, so they are turned into STAGING_VERSION of the same path.
+# With KUBERNETES_LIBRARIES as STAGING_VERSION, MODULE gets those libraries: clients of Kubernetes compile little else,
+# and what one of them compiled is there for the next one.
 go_build() {
   local name=$1 module=$2 version=$3 staging=$4 ldflags=$5 source work out
   shift 5
@@ -39,6 +44,7 @@ go_build() {
   (
     cd "$work" || exit
     go mod edit -require="$module@$version"
+    [[ $staging != "$KUBERNETES_LIBRARIES" ]] || sed -i -E "s#^(\s*k8s\.io/[a-z-]+) v0\.[0-9]+\.[0-9]+( // indirect)?\$#\1 $staging#" go.mod
     CGO_ENABLED=0 GOFLAGS=-mod=mod nice -n 5 go build -v -trimpath -tags grpcnotrace \
       -ldflags "-s -w $ldflags" -o "$out/" "$@"
   )
@@ -76,7 +82,8 @@ build_etcd() {
 }
 
 build_coredns() {
-  program coredns "$COREDNS_VERSION" build=coredns github.com/coredns/coredns "v$COREDNS_VERSION" none "" \
+  program coredns "$COREDNS_VERSION" build=coredns github.com/coredns/coredns "v$COREDNS_VERSION" \
+    "$KUBERNETES_LIBRARIES" "" \
     "$CLUSTER_SRC/coredns"
 }
 
@@ -89,13 +96,15 @@ build_networkpolicies() {
 
 build_local_path_provisioner() {
   local v=$LOCAL_PATH_PROVISIONER_VERSION module=github.com/rancher/local-path-provisioner
-  program local-path-provisioner "$v" "" "$module" "v$v" none "-X main.VERSION=v$v" "$module"
+  program local-path-provisioner "$v" "" "$module" "v$v" "$KUBERNETES_LIBRARIES" "-X main.VERSION=v$v" "$module"
 }
 
+# Each major version has a folder of its own, so that HELM=4 finds the other one.
 build_helm() {
-  local v=$HELM_VERSION
-  program helm "$v" "" helm.sh/helm/v3 "v$v" none "-X helm.sh/helm/v3/internal/version.version=v$v" \
-    helm.sh/helm/v3/cmd/helm
+  local version=HELM_${HELM}_VERSION module=helm.sh/helm/v$HELM
+  [[ -n ${!version:-} ]] || die "HELM is 3 or 4, not '$HELM'"
+  BIN=$HELM_BIN program "helm-$HELM" "${!version}" "" "$module" "v${!version}" "$KUBERNETES_LIBRARIES" \
+    "-X $module/internal/version.version=v${!version}" "$module/cmd/helm"
 }
 
 build_spark_operator() {

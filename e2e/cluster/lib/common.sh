@@ -9,6 +9,8 @@ source "$CLUSTER_SRC/versions.env"
 CACHE=${KRAFTBRIDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kraftbridge}
 STATE=${KRAFTBRIDGE_STATE:-${XDG_STATE_HOME:-$HOME/.local/state}/kraftbridge/cluster}
 BIN=$CACHE/bin
+HELM=${HELM:-3}
+HELM_BIN=$CACHE/helm-$HELM
 ARCHIVES=$CACHE/images
 STAMPS=$CACHE/stamps
 PKI=$STATE/pki
@@ -21,7 +23,7 @@ CONTAINERD_SOCKET=$FIRST_NODES_SOCKET
 
 export KUBECONFIG=$STATE/kubeconfig
 # The cache comes first: Debian's kubectl, where installed, is years older than the server.
-export PATH=$BIN:$CACHE/go/bin:$PATH:/usr/local/go/bin:/usr/sbin:/sbin
+export PATH=$HELM_BIN:$BIN:$CACHE/go/bin:$PATH:/usr/local/go/bin:/usr/sbin:/sbin
 
 say() { printf '%(%H:%M:%S)T %s\n' -1 "$*" >&2; }
 die() {

@@ -5,8 +5,8 @@ DEBIAN_PACKAGES=(
   gcc libc6-dev ca-certificates                                                                        # pause
   debootstrap buildah fuse-overlayfs maven openjdk-17-jdk-headless                                     # images
 )
-# Kubernetes 1.34 is written in Go 1.24.
-GO_MINIMUM_MINOR=24
+# Kubernetes 1.37 is written in Go 1.26.
+GO_MINIMUM_MINOR=26
 
 missing_packages() {
   local package
