@@ -81,7 +81,7 @@ class Deleter:
             case Thing.SERVICE:
                 return [("service", name)]
             case Thing.CONFIG_MAP:
-                return [("configmap", f"{name}-migration")]
+                return [("configmap", self.configuration()), ("configmap", f"{name}-format")]
             case Thing.NETWORK_POLICY:
                 return [("networkpolicy", name)]
             case Thing.DISRUPTION_BUDGET:
@@ -104,6 +104,14 @@ class Deleter:
                 return [("secret", f"{own}-listener-brokers-{self.uid}")]
             case Thing.LISTENER_CONTROLLERS:
                 return [("secret", f"{name}-listener")]
+
+    def configuration(self) -> str:
+        """Return the name of the ConfigMap that the controllers' template mounts: its content is in the name."""
+        stateful_set = self.kube.get("statefulset", self.controllers, self.namespace)
+        if stateful_set is None:
+            raise StuckError(f"StatefulSet {self.controllers} does not exist")
+        volumes = {each["name"]: each for each in stateful_set["spec"]["template"]["spec"]["volumes"]}
+        return str(volumes["config"]["configMap"]["name"])
 
     def uids(self, objects: Collection[Object]) -> dict[Object, str]:
         """Return the UIDs of those that exist and are not being deleted."""
@@ -252,25 +260,32 @@ class Deleter:
 
     def _replace(self, watching: Watching) -> list[str]:
         """Do what docs/kraft.md says under "Replace a controller"; return what went otherwise."""
-        config_map = ("configmap", f"{self.controllers}-migration")
-        patch = json.dumps({"data": {"format": "allowed"}})
-        self._type("patch", *config_map, "--type", "merge", "-p", patch)
-        self._type("delete", "pod", f"{self.controllers}-{VOTERS[-1]}", "--wait=false")
+        (claim,) = self.objects(Thing.CLAIM)
+        uid = self.uids([claim]).get(claim)
+        if uid is None:
+            raise StuckError(f"{claim} does not exist")
+        self._let_format({"id": VOTERS[-1], "claimUID": uid})
         self._until(
             watching,
             lambda view: view.finding("ControllerClaimsLost") is None,
             WHOLE_WITHIN_S,
             "the voter on its new claim has caught up and is recorded",
         )
+        config_map = ("configmap", f"{self.controllers}-format")
         self._until(
             watching,
-            lambda _: (self.kube.get(*config_map, self.namespace) or {}).get("data", {}).get("format") == "refused",
+            lambda _: (self.kube.get(*config_map, self.namespace) or {}).get("data", {}).get("word") == "refused",
             NAMED_WITHIN_S,
             "formatting is refused again",
         )
-        (claim,) = self.objects(Thing.CLAIM)
+        self._let_format(None)
         recorded = self._view().status["controllers"]["volumeUids"].get(str(VOTERS[-1]))
-        return [] if recorded == self.uids([claim]).get(claim) else [f"status.controllers.volumeUids has {recorded}"]
+        return [] if recorded == uid else [f"status.controllers.volumeUids has {recorded}"]
+
+    def _let_format(self, word: Mapping[str, Any] | None) -> None:
+        """Let one controller format its blank volume; None takes the word out of the spec."""
+        patch = json.dumps({"spec": {"controllers": {"reformat": word}}})
+        self._type("patch", "kafkamigration", self.migration.name, "--type", "merge", "-p", patch)
 
     def _backup(self, each: Object) -> str:
         item = self.kube.get(*each, self.namespace)

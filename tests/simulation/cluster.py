@@ -50,6 +50,7 @@ from kraftbridge.models.decision import (
     ReleaseRun,
     ReleaseStatefulSet,
     RemoveCanary,
+    RemoveConfigurations,
     RemoveControllerClaim,
     RemoveRun,
     RenewLeaders,
@@ -289,6 +290,10 @@ class Cluster:
         self._broker_znodes = {i: BrokerZnode(i, (f"{w.name}-{i}.kafka",)) for w in self.broker_sets for i in w.nodes}
         self.controllers: Workload | None = None
         self.format_allowed: bool | None = None
+        self.configurations: dict[str, str] = {}
+        """UID of each ConfigMap with a configuration of the controllers; its name is the configuration's."""
+        self.without_configuration: set[str] = set()
+        """Controllers' pods that were made from a template whose ConfigMap does not exist."""
         self.runs: dict[str, Run] = {}
         self.rehearsals: dict[str, Rehearsed] = {}
         self.archives: dict[str, Archive] = {}
@@ -355,6 +360,8 @@ class Cluster:
             created_at=self.time.now,
         )
         workload.pods[node] = pod
+        if workload is self.controllers and pod.configuration not in self.configurations:
+            self.without_configuration.add(pod.name)
         if workload.of_brokers:
             pod.image = self.leg.give_birth(pod.uid, node, workload.name, pod.configuration, pod.image)
         if at_once:
@@ -513,11 +520,13 @@ class Cluster:
                 brokers.originals.clear()  # the next attempt has Secrets of its own
             case ApplyControllers(_, format_allowed, only) if only:
                 self.missing -= set(only)
-                if any(name.startswith("ConfigMap/") for name in only):
+                if any(name.endswith("-format") for name in only):
                     self.format_allowed = format_allowed
             case ApplyControllers(mode, format_allowed):
                 self.missing.clear()
                 self._apply_controllers(mode, format_allowed=format_allowed)
+            case RemoveConfigurations(_, config_maps):
+                return self._remove_configurations(config_maps)
             case IssueListenerCertificates():
                 self.issued = True
             case StopControllers(_, _, volumes):
@@ -563,8 +572,28 @@ class Cluster:
                 pass  # after the end of a simulated migration; it has table tests and a real quorum of its own
         return ""
 
+    def mounted(self) -> frozenset[str]:
+        """Return the configurations that the controllers' template or one of their pods mounts."""
+        workload = self.controllers
+        of_template = set() if workload is None else {workload.configuration}
+        pods = [] if workload is None else workload.pods.values()
+        return frozenset(of_template | {pod.configuration for pod in (*pods, *self.orphans.values())})
+
+    def _remove_configurations(self, config_maps: tuple[tuple[str, str], ...]) -> str:
+        """Delete what a fresh look finds mounted nowhere, as the actuator does."""
+        workload = self.controllers
+        if workload is None or self.time.now < workload.observed_at:
+            return "it is not known what the pods mount"
+        mounted = self.mounted()
+        for name, uid in config_maps:
+            if name not in mounted and self.configurations.get(name) == uid:
+                del self.configurations[name]
+        return ""
+
     def _apply_controllers(self, mode: ControllerMode, *, format_allowed: bool) -> None:
         self.format_allowed = format_allowed
+        name = f"{mode}-{self.rendering}"
+        self.configurations.setdefault(name, f"uid-{name}")
         if self.controllers is None:
             self.volumes = {f"data-{i}" for i in CONTROLLERS}
             self.controllers = Workload(
@@ -619,6 +648,7 @@ class Cluster:
         def forgotten() -> None:
             if self.controllers is workload:
                 self.controllers = None
+                self.configurations.clear()  # the StatefulSet owned them
                 workload.pods.clear()  # those that were still starting go with it
                 if volumes:
                     self.volumes = set()
@@ -1071,6 +1101,8 @@ class Cluster:
             missing=missing,
             claims=claims,
             left=left,
+            configurations=dict(self.configurations),
+            mounted=self.mounted(),
             without_agent=self.without_agent(),
         )
 

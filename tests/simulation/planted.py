@@ -304,6 +304,11 @@ def _nobody_goes_alone(*_: Any) -> list[str]:
     return []
 
 
+def _nothing_is_superseded(_step: StepContext) -> tuple[tuple[str, str], ...]:
+    """Keep every configuration that the controllers ever had."""
+    return ()
+
+
 PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "stateless": (StepContext, "has_tried", _nobody_creates_states),
     "trusting": (verifying, "ensure_verdict", _verdict_is_taken_for_granted),
@@ -339,6 +344,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "incurious": (stopping, "_unknown", _an_end_that_nobody_knows_is_a_good_one),
     "merciless": (stopping, "wait_before_restart", _a_killed_broker_is_one_that_ended),
     "ageless": (presented, "expired", _no_certificate_ends),
+    "hoarding": (converging, "superseded", _nothing_is_superseded),
     "crowding": (converging, "_lack_of_pods", _all_paces_are_one),
     "hasty": (expired, "_phase_hindrances", _any_phase_will_do),
     "unkept": (healing, "_archived", _nothing_is_kept),

@@ -1023,6 +1023,8 @@ class Run:
             c.mode is ControllerMode.FINAL for c in kafka.controllers.values() if c.up
         ):
             self._break(f"a controller runs without the migration flag in {self.status.phase}")
+        if lacking := self.cluster.without_configuration:
+            self._break(f"{sorted(lacking)} cannot start: the ConfigMap of the template was deleted")
 
     def _volumes_of_another(self) -> bool:
         """Whether the volumes that go with the controllers' name were an earlier resource's."""
@@ -1086,6 +1088,9 @@ class Run:
                     f"{', '.join(old)} does not run what spec.controllers says" if old else "",
                 ]
         wrong.append(self.leg.trouble_at_rest(self.status.phase))
+        unmounted = cluster.configurations.keys() - cluster.mounted()
+        if unmounted and cluster.controllers is not None:
+            wrong.append(f"configurations of the controllers are left that nothing mounts: {sorted(unmounted)}")
         if words := [w for w in wrong if w]:
             self._break(f"at rest in {self.status.phase}: {'; '.join(words)}")
 

@@ -63,5 +63,5 @@ def controller_pod(tmp_path: Path, tools: str = "/opt/kafka/bin", ending: str = 
         script.chmod(0o755)
     made.write("/tmp/x", "")
     made.write("/etc/kraftbridge/controller.properties", "process.roles=controller\nzookeeper.connect=zk:2181/kafka\n")
-    made.write("/etc/kraftbridge/format", "allowed")
+    made.write("/etc/kraftbridge-format/word", "allowed")
     return made

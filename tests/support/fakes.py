@@ -23,7 +23,7 @@ from typing import Any
 from kraftbridge.builders.broker_overlays import setting_of
 from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_ROLE, LABEL_RUN, canary_topic
 from kraftbridge.copies.dry_start import copies_of, described, likely_channels, other_channels
-from kraftbridge.exceptions import ConflictError, ObservationError
+from kraftbridge.exceptions import ActionRefusedError, ConflictError, ObservationError
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.models.assignments import Assignments
 from kraftbridge.models.broker_record import (
@@ -376,6 +376,7 @@ class FakeKubernetes:
 
     def _store(self, key: tuple[str, str | None, str], obj: Object) -> None:
         former = self.objects.get(key)
+        _refuse_change_of_immutable(key[2], former, obj)
         metadata = obj.setdefault("metadata", {})
         metadata.setdefault("uid", f"{next(self._numbers):08x}-0000-4000-8000-000000000000")
         metadata["resourceVersion"] = str(next(self._numbers))
@@ -535,6 +536,15 @@ class _Writing:
 
 def _key(obj: Mapping[str, Any]) -> tuple[str, str | None, str]:
     return (obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"])
+
+
+def _refuse_change_of_immutable(name: str, former: Object | None, obj: Object) -> None:
+    """Refuse what ``ValidateConfigMapUpdate`` of the API server refuses."""
+    if former is None or not former.get("immutable"):
+        return
+    changed = [key for key in ("immutable", "data", "binaryData") if former.get(key) != obj.get(key)]
+    if changed:
+        raise ActionRefusedError(f"{name}: {changed[0]}: Forbidden: field is immutable when `immutable` is set")
 
 
 def _owners(obj: Object) -> set[str]:

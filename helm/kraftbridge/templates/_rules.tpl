@@ -74,10 +74,11 @@ ClusterRole with a ClusterRoleBinding; with watchNamespaces a Role and a RoleBin
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, create, patch, update]
-# Rendered controller properties.
+# Rendered controller properties: each ConfigMap is immutable and named by its content, so a change makes another one.
+# delete and list remove those that no pod mounts any more.
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, list, create, patch, update]
+  verbs: [get, list, create, patch, update, delete]
 # Certificate and token of the log servers in the controllers' pods; with listener.generate the authority, the certificates and the logins of the listener,
 # which are created and renewed; the secret of Spark's drivers and executors. Nothing is deleted.
 - apiGroups: [""]

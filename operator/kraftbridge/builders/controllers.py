@@ -1,11 +1,15 @@
-"""The KRaft controllers' objects: Service, ConfigMap, StatefulSet, NetworkPolicy, PodDisruptionBudget. Pure.
+"""The KRaft controllers' objects: Service, ConfigMaps, StatefulSet, NetworkPolicy, PodDisruptionBudget. Pure.
 
 None of them carries an ownerReference: the quorum outlives the migration and the chart.
+
+The ConfigMap with the configuration is immutable and named by its content, and the template names it: a pod has exactly
+the configuration of its revision, also when its container restarts in the middle of a roll. Which controllers may
+format a blank volume changes while they run, so that word is in a ConfigMap of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +39,7 @@ from kraftbridge.models.objects import section
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.rehearsal import BEYOND_HEAP_BYTES, heap_bytes, heap_options
 from kraftbridge.models.spec import ControllersSpec, MigrationSpec
-from kraftbridge.models.status import RestoredLog, controllers_config_map
+from kraftbridge.models.status import RestoredLog, controllers_format
 
 Objects = list[dict[str, Any]]
 
@@ -44,8 +48,13 @@ LISTENER_SECRET = "/etc/kraftbridge-listener"  # noqa: S105 - a mount path
 ZOOKEEPER_SECRET = "/etc/kraftbridge-zookeeper"  # noqa: S105 - a mount path
 CREDENTIALS = "/etc/kraftbridge-credentials"
 """Files that the init container writes from certificates (`kraftbridge.pods.credentials`), in memory."""
+FORMAT = "/etc/kraftbridge-format"
+WORD_KEY = "word"
+"""Key of the ConfigMap that says which controllers may format a blank volume: ``allowed``, ``refused`` or a node id."""
 LOG_DIR = f"{DATA}/kafka"
 KAFKA_CONTAINER = "kafka"
+CONFIGURATION_VOLUME = "config"
+"""Volume of the pods with the ConfigMap of their configuration."""
 METRICS_PORT_NAME = "metrics"
 """Port of the Kafka container that the metrics agent opens."""
 _LISTENER_SSL = f"{CONTROLLER_LISTENER_PREFIX}ssl"
@@ -79,7 +88,7 @@ _BEGIN = """set -eu
 if [ -z "$tools" ]; then echo "@NO_KAFKA@; set spec.controllers.image to one of Kafka 3.9"; exit 1; fi
 # The image's own directory of logs may belong to another user.
 export LOG_DIR=/tmp/kafka-logs
-# A pod keeps the configuration with which it began: a restarted container must not try one that is being rolled out.
+# A pod keeps what it began with: a restarted container must not try a Secret that is being rolled out.
 own=/tmp/configuration
 if [ ! -d $own ]; then
   rm -rf $own.new
@@ -151,7 +160,7 @@ fi
 """
 _FORMAT = """if [ ! -f @LOG_DIR@/meta.properties ]; then
   # A blank voter votes: once every voter was formatted, a blank volume waits for a person.
-  while word=$(cat /etc/kraftbridge/format); [ "$word" != allowed ] && [ "$word" != "$NODE_ID" ]; do
+  while word=$(cat @FORMAT@/word); [ "$word" != allowed ] && [ "$word" != "$NODE_ID" ]; do
     echo "volume of controller $NODE_ID is blank and formatting is not allowed any more; see docs/operations.md"
     sleep 5
   done
@@ -167,7 +176,8 @@ _SERVE = """exec "$tools/kafka-server-start$ending" $properties
 
 def _script(*parts: str) -> str:
     text = "".join(parts)
-    return text.replace("@FIND_KAFKA@\n", FIND_KAFKA).replace("@NO_KAFKA@", NO_KAFKA).replace("@LOG_DIR@", LOG_DIR)
+    text = text.replace("@FIND_KAFKA@\n", FIND_KAFKA).replace("@NO_KAFKA@", NO_KAFKA)
+    return text.replace("@LOG_DIR@", LOG_DIR).replace("@FORMAT@", FORMAT)
 
 
 START = _script(_BEGIN, _PROPERTIES, _ZOOKEEPER, _FORMAT, _EXPORT, _SERVE)
@@ -275,24 +285,16 @@ def controller_settings(spec: MigrationSpec, facts: ControllersFacts, mode: Cont
 
 
 def configuration(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> str:
-    """Return the value of the configuration annotation."""
-    scripts = (_start_script(spec, facts),) if facts.clean else (START, JMX_RULES)
-    parts = (
-        controller_settings(spec, facts, mode),
-        *scripts,
-        facts.cluster_id,
-        _pod_template(spec, facts, mode),
-        sorted(facts.credentials.items()),
-    )
+    """Return the value of the configuration annotation.
+
+    The template names settings and scripts by their content.
+    """
+    parts = (facts.cluster_id, _pod_template(spec, facts, mode), sorted(facts.credentials.items()))
     return f"{mode}-{short_hash(parts)}"
 
 
 def _start_script(spec: MigrationSpec, facts: ControllersFacts) -> str:
     return clean_start(spec.controllers.listener.security_protocol) if facts.clean else START
-
-
-def _config_map_name(facts: ControllersFacts, mode: ControllerMode) -> str:
-    return controllers_config_map(facts.name, mode, clean=facts.clean)
 
 
 def controllers_objects(
@@ -316,11 +318,30 @@ def controllers_objects(
     """
     return [
         _service(facts),
-        _config_map(spec, facts, mode, _format_word(reformat, format_allowed=format_allowed)),
+        _format(facts, _format_word(reformat, format_allowed=format_allowed)),
+        _configuration(spec, facts, mode),
         _network_policy(facts),
         _disruption_budget(spec, facts),
         _stateful_set(spec, facts, mode),
     ]
+
+
+def chosen(objects: Objects, only: Collection[str]) -> Objects:
+    """Return the objects of this ``Kind/name``, all of them if none is named.
+
+    A configuration that is none of them has a content that this release does not render, so nobody can create it again:
+    the template has to name another one, and all of them are returned.
+    """
+    rendered = {f"{obj['kind']}/{obj['metadata']['name']}": obj for obj in objects}
+    if any(each.startswith("ConfigMap/") and each not in rendered for each in only):
+        return objects
+    return [obj for each, obj in rendered.items() if not only or each in only]
+
+
+def is_same(configuration: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
+    """Return whether a live ConfigMap is the immutable one that was rendered."""
+    is_immutable = bool(present.get("immutable"))
+    return is_immutable and present.get("data") == configuration["data"] and not present.get("binaryData")
 
 
 def _meta(facts: ControllersFacts, name: str) -> dict[str, Any]:
@@ -356,18 +377,39 @@ def _format_word(reformat: int | None, *, format_allowed: bool) -> str:
     return "refused" if reformat is None else str(reformat)
 
 
-def _config_map(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode, format_word: str) -> dict[str, Any]:
-    rules = {} if facts.clean else {"jmx.yml": JMX_RULES}
+def _format(facts: ControllersFacts, word: str) -> dict[str, Any]:
+    """Return the ConfigMap with the word. Mutable: the kubelet brings a new word to the pods that wait for it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _meta(facts, _config_map_name(facts, mode)),
-        "data": {
-            "controller.properties": render_properties(controller_settings(spec, facts, mode)),
-            **rules,
-            "start.sh": _start_script(spec, facts),
-            "format": format_word,
-        },
+        "metadata": _meta(facts, controllers_format(facts.name)),
+        "data": {WORD_KEY: word},
+    }
+
+
+def _configuration_data(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, str]:
+    rules = {} if facts.clean else {"jmx.yml": JMX_RULES}
+    return {
+        "controller.properties": render_properties(controller_settings(spec, facts, mode)),
+        **rules,
+        "start.sh": _start_script(spec, facts),
+    }
+
+
+def _configuration_name(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> str:
+    data = _configuration_data(spec, facts, mode)
+    return names.controllers_configuration(facts.name, mode, data, clean=facts.clean)
+
+
+def _configuration(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, Any]:
+    # The role is that of the pods: one selector finds both.
+    metadata = {**_meta(facts, _configuration_name(spec, facts, mode)), "labels": _selector(facts)}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "immutable": True,
+        "data": _configuration_data(spec, facts, mode),
     }
 
 
@@ -427,7 +469,11 @@ def _disruption_budget(spec: MigrationSpec, facts: ControllersFacts) -> dict[str
 
 def _pod_template(spec: MigrationSpec, facts: ControllersFacts, mode: ControllerMode) -> dict[str, Any]:
     controllers = spec.controllers
-    volumes: Objects = [{"name": "config", "configMap": {"name": _config_map_name(facts, mode)}}]
+    volumes: Objects = [
+        {"name": CONFIGURATION_VOLUME, "configMap": {"name": _configuration_name(spec, facts, mode)}},
+        # Optional: without the word nothing is formatted, and a controller that has formatted its volume needs none.
+        {"name": "format", "configMap": {"name": controllers_format(facts.name), "optional": True}},
+    ]
     if not facts.clean:
         volumes.append({"name": "agent", "emptyDir": {}})
     volumes.append({"name": "tmp", "emptyDir": {}})
@@ -529,7 +575,8 @@ def _kafka_container(spec: MigrationSpec, facts: ControllersFacts, mode: Control
         )
     mounts: Objects = [
         {"name": "data", "mountPath": DATA},
-        {"name": "config", "mountPath": "/etc/kraftbridge", "readOnly": True},
+        {"name": CONFIGURATION_VOLUME, "mountPath": "/etc/kraftbridge", "readOnly": True},
+        {"name": "format", "mountPath": FORMAT, "readOnly": True},
     ]
     if not facts.clean:
         mounts.append({"name": "agent", "mountPath": "/opt/kraftbridge-agent", "readOnly": True})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kraftbridge.constants import GROUP, LABEL_MIGRATION, UID_LENGTH
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.runs import RUNS, RunKind
-from kraftbridge.models.status import controllers_config_map, keyed_name
+from kraftbridge.models.status import controllers_format, keyed_name
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "kraftbridge", "app.kubernetes.io/part-of": "kraftbridge"}
 
@@ -18,11 +20,46 @@ def labels(migration: str, **extra: str) -> dict[str, str]:
     return {**MANAGED_BY, LABEL_MIGRATION: migration, **extra}
 
 
-def controllers_objects(controllers: str, mode: ControllerMode, *, clean: bool = False) -> list[tuple[str, str, str]]:
-    """Return API version, kind and name of the objects that the controllers' pods need to start or to be reached."""
+_CONTENT_LENGTH = 10
+"""Digits of the hash of a configuration in the name of its ConfigMap."""
+_CLEAN = "clean"
+"""Stands for the mode of controllers without the operator's image, whose start script is another one."""
+
+
+def controllers_configuration(
+    controllers: str, mode: ControllerMode, data: Mapping[str, str], *, clean: bool = False
+) -> str:
+    """Return the name of the ConfigMap with a configuration of the controllers: its mode, and a hash of its content.
+
+    Another content has another name, so a pod finds what it began with as long as the ConfigMap exists.
+    """
+    return f"{controllers}-{_CLEAN if clean else mode.lower()}-{_content(data)}"
+
+
+def is_configuration(controllers: str, name: str) -> bool:
+    """Return whether a ConfigMap's name is that of a configuration of these controllers."""
+    modes = "|".join([_CLEAN, *(mode.lower() for mode in ControllerMode)])
+    return re.fullmatch(rf"{re.escape(controllers)}-({modes})-[0-9a-f]{{{_CONTENT_LENGTH}}}", name) is not None
+
+
+def has_its_content(name: str, data: Mapping[str, str]) -> bool:
+    """Return whether a ConfigMap of a configuration has the content that its name says."""
+    return name.endswith(f"-{_content(data)}")
+
+
+def _content(data: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(dict(data), sort_keys=True).encode()).hexdigest()[:_CONTENT_LENGTH]
+
+
+def controllers_objects(controllers: str, mounted: str = "") -> list[tuple[str, str, str]]:
+    """Return API version, kind and name of the objects that the controllers' pods need to start or to be reached.
+
+    ``mounted``: the ConfigMap with the configuration that their template names, ``""`` without a template.
+    """
     return [
         ("v1", "Service", controllers),
-        ("v1", "ConfigMap", controllers_config_map(controllers, mode, clean=clean)),
+        *([("v1", "ConfigMap", mounted)] if mounted else []),
+        ("v1", "ConfigMap", controllers_format(controllers)),
         ("networking.k8s.io/v1", "NetworkPolicy", controllers),
         ("policy/v1", "PodDisruptionBudget", controllers),
         ("v1", "Secret", log_access_secret(controllers)),

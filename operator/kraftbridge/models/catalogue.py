@@ -1597,6 +1597,12 @@ class Code(StrEnum):
         "spec.controllers.reformat lets controller {controller} format its volume, and it does not yet: {reason}",
         "Correct id and claimUID, or wait until the other voters are whole. The operator looks again by itself",
     )
+    CONTROLLER_CONFIG_REPLACED = (
+        "ControllerConfigReplaced", _WARNING, _GUARDS,
+        ("ConfigMap {config_map} has another content than its name says: somebody deleted the one that the operator "
+         "wrote, and created this one. A controller that starts reads it"),
+        "Delete this ConfigMap. The operator creates it again with the content of its name",
+    )
     KAFKA4_REFUSES_VALUE = (
         "Kafka4RefusesValue", _WARNING, _GUARDS,
         "Kafka {release} and newer refuse {setting}, which {where} has: {effect}",

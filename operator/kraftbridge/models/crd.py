@@ -368,6 +368,17 @@ def _listener_rules() -> list[Schema]:
     ]
 
 
+def _reformat_rule() -> Schema:
+    """Return the rule that only a voter may format a volume."""
+    first, id_ = "self.firstNodeId", "self.reformat.id"
+    return {
+        "rule": f"!has(self.reformat) || ({id_} >= {first} && {id_} < {first} + self.replicas)",
+        "message": "controllers.reformat.id is no voter: the voters have firstNodeId and the ids that follow",
+        "reason": "FieldValueInvalid",
+        "fieldPath": ".reformat.id",
+    }
+
+
 # ------------------------------------------------------------------------------------------------ the definition
 
 
@@ -412,6 +423,7 @@ def custom_resource_definition() -> Schema:
     """Return the whole CustomResourceDefinition."""
     spec = structural_schema(MigrationSpec, "spec", with_defaults=True)
     spec["properties"]["brokers"]["x-kubernetes-validations"] = [_properties_rule()]
+    spec["properties"]["controllers"]["x-kubernetes-validations"] = [_reformat_rule()]
     spec["properties"]["controllers"]["properties"]["listener"]["x-kubernetes-validations"] = _listener_rules()
     schema: Schema = {
         "type": "object",

@@ -61,7 +61,10 @@ class ReleaseStatefulSet:
 
 @dataclass(frozen=True, slots=True)
 class ApplyControllers:
-    """Apply Service, ConfigMap, Secrets, NetworkPolicy and StatefulSet of the controllers in a mode."""
+    """Apply Service, ConfigMaps, Secrets, NetworkPolicy and StatefulSet of the controllers in a mode.
+
+    The ConfigMap with the configuration is created only: its name says its content.
+    """
 
     mode: ControllerMode
     format_allowed: bool
@@ -69,6 +72,18 @@ class ApplyControllers:
     """``Kind/name`` of the objects to apply; empty: all of them."""
     reformat: int | None = None
     """Node id of the one controller that may format a blank volume."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveConfigurations:
+    """Delete ConfigMaps with configurations of the controllers that neither template nor pod mounts any more.
+
+    Each is deleted only with its UID, and if a fresh look finds it mounted nowhere.
+    """
+
+    stateful_set: str
+    config_maps: tuple[tuple[str, str], ...]
+    """Name and UID of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +271,7 @@ Action = (
     | ConfigureBrokers
     | ReleaseStatefulSet
     | ApplyControllers
+    | RemoveConfigurations
     | IssueListenerCertificates
     | RestartPod
     | RecordBroker

@@ -63,6 +63,7 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
             Code.CONTROLLER_IS_KRAFT,
             Code.CONTROLLER_MISSING,
             Code.CONTROLLER_NOT_REFORMATTED,
+            Code.CONTROLLER_CONFIG_REPLACED,
             Code.NO_BROKERS,
             Code.ZOOKEEPER_ACLS_SAMPLED,
             Code.ZOOKEEPER_ZNODES_OF_OTHERS,

@@ -370,6 +370,12 @@ class ControllersWorkload:
     None if it could not be read."""
     config_writer: str = ""
     """Last writer of that ConfigMap other than the operator, as text for a message."""
+    config_replaced: bool = False
+    """Whether that ConfigMap has another content than its name says: somebody has created it anew."""
+    configurations: Mapping[str, str] = field(default_factory=dict)
+    """UID of each ConfigMap with a configuration of the controllers, by name; read every few seconds."""
+    mounted: frozenset[str] | None = None
+    """Names of the ConfigMaps that the template or a pod of the controllers mounts; None if they were not read."""
     secrets: Mapping[str, SeenSecret] = field(default_factory=dict)
     """Secrets that a controller reads when it starts, by name.
     A Secret that is absent, as while it is replaced, is left out."""

@@ -740,7 +740,7 @@ class ControllersStatus(StatusModel):
     """The controllers that the operator created."""
 
     name: str
-    """Name of its StatefulSet, Service and ConfigMap."""
+    """Name of its StatefulSet and Service. Its ConfigMaps begin with it."""
     node_ids: tuple[int, ...]
     """Node ids of the voters."""
     mode: ControllerMode = ControllerMode.MIGRATION
@@ -771,9 +771,10 @@ class ControllersStatus(StatusModel):
         """Whether every controller runs without the operator's image."""
         return self.clean and (self.change is None or self.change.before.clean)
 
-    def config_map(self, mode: ControllerMode) -> str:
-        """Return the name of the ConfigMap that the controllers' template mounts in a mode."""
-        return controllers_config_map(self.name, mode, clean=self.clean)
+    @property
+    def format_config_map(self) -> str:
+        """Name of the ConfigMap with the word that lets controllers format blank volumes."""
+        return controllers_format(self.name)
 
     @property
     def to_format(self) -> int | None:
@@ -1728,12 +1729,9 @@ def controllers_name(migration: str, uid: str, attempt: int) -> str:
     return keyed_name(f"{migration}-kraft", uid, attempt)
 
 
-def controllers_config_map(controllers: str, mode: ControllerMode, *, clean: bool = False) -> str:
-    """Return the name of a mode's ConfigMap; one per mode, so that a container that restarts keeps its mode.
-
-    Controllers without the operator's image have one of their own, since their start script is another one.
-    """
-    return f"{controllers}-clean" if clean else f"{controllers}-{mode.lower()}"
+def controllers_format(controllers: str) -> str:
+    """Return the name of the ConfigMap with the word that lets controllers format blank volumes."""
+    return f"{controllers}-format"
 
 
 def kept_copy_secrets(migration: str, uid: str, attempt: int) -> tuple[str, str]:

@@ -65,7 +65,7 @@ def intent(status: MigrationStatus) -> Intent:
         status.changed_fields,
         status.given_back_at,
         status.final_manifest,
-        _fields(status.controllers, "mode", "format_allowed", "change"),
+        _fields(status.controllers, "mode", "format_allowed", "reformat", "change"),
         tuple((run.run_id, run.released_at) for run in status.verifications),
         _fields(status.rehearsal, "count", "run_id", "running"),
         _fields(status.dry_start, "count", "run_id", "running"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.decision import EventReason, EventType
-from kraftbridge.models.observation import Unobserved
+from kraftbridge.models.observation import ControllersWorkload, Unobserved
 from kraftbridge.models.phase import ControllerMode, Phase
 from kraftbridge.models.status import MigrationStatus, finding
 from kraftbridge.phases import claims, history
@@ -44,15 +44,16 @@ def restore(draft: Draft) -> Wait | None:
     if controllers.format_allowed:
         return None  # the phase that creates them applies all of them
     if workload.stateful_set is not None:
+        _note_replaced(draft, workload)
         if workload.missing:
             _note_loss(draft, ", ".join(workload.missing))
             converging.configure_controllers(draft, mode=mode, only=workload.missing)
         elif workload.format_allowed is not False or workload.reformat != controllers.to_format:
             if workload.format_allowed is None:
                 # The list of what is missing is some seconds old; the ConfigMap itself was read in this step.
-                _note_loss(draft, f"the ConfigMap of StatefulSet {controllers.name}")
+                _note_loss(draft, f"ConfigMap/{controllers.format_config_map}")
             # Only this: the template of voters that run is not the business of a word about formatting.
-            only = (f"ConfigMap/{controllers.config_map(mode)}",)
+            only = (f"ConfigMap/{controllers.format_config_map}",)
             converging.configure_controllers(draft, mode=mode, only=only)
         return None
     if history.does_without(draft):
@@ -66,6 +67,21 @@ def restore(draft: Draft) -> Wait | None:
     _note_loss(draft, name)
     converging.configure_controllers(draft, mode=mode)
     return Wait(f"{name} was deleted; it is being created again over its volumes{because(draft.failure())}")
+
+
+def _note_replaced(draft: Draft, workload: ControllersWorkload) -> None:
+    """Name a ConfigMap that somebody deleted and created anew with another content.
+
+    It is replaced with the next change of the controllers, and at once if it lacks the migration flag (`guards`).
+    """
+    if not workload.config_replaced:
+        draft.set_findings(Code.CONTROLLER_CONFIG_REPLACED)
+        return
+    name = f"StatefulSet {workload.stateful_set.name}" if workload.stateful_set is not None else ""
+    replaced = finding(Code.CONTROLLER_CONFIG_REPLACED, name, config_map=workload.config_writer.strip())
+    if replaced not in draft.status.findings:
+        draft.tell(EventReason.ALARM, f"{replaced.object}: {replaced.reason}", EventType.WARNING)
+    draft.set_findings(Code.CONTROLLER_CONFIG_REPLACED, replaced)
 
 
 def _note_loss(draft: Draft, name: str) -> None:

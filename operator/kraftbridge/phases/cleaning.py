@@ -18,6 +18,7 @@ from kraftbridge.models.spec import HandOver
 from kraftbridge.models.status import HandOverStatus
 from kraftbridge.phases import metadata_version
 from kraftbridge.phases.draft import Draft, StepContext, Wait
+from kraftbridge.phases.nodes import converging
 from kraftbridge.phases.observed import because
 
 
@@ -89,7 +90,8 @@ def conclude(draft: Draft) -> Wait | None:
         draft.set_condition(ConditionType.HANDED_OVER, "True", Reason.CLEANED, words(draft))
         return None
     # Both are repeated until they succeed.
-    if controllers.change is None and draft.has_done(ApplyControllers, PublishFinalManifest):
+    is_done = draft.has_done(ApplyControllers, PublishFinalManifest) and not converging.superseded(draft)
+    if controllers.change is None and is_done:
         record = known or HandOverStatus(guarded=False)
         ended_at = record.ended_at or draft.now
         changes = {"guarded": False, "missing": (), "ended_at": ended_at, "cleaned_at": draft.now}

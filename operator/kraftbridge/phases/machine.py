@@ -63,7 +63,7 @@ from kraftbridge.phases.forward import (
     run_taking_over_phase,
     run_upgrading_brokers_phase,
 )
-from kraftbridge.phases.nodes import brokers, deadlines, restarts, sights, templates
+from kraftbridge.phases.nodes import brokers, converging, deadlines, restarts, sights, templates
 
 
 def decide(migration: Migration, observation: Observation, now: datetime) -> Decision:
@@ -138,7 +138,9 @@ def _take_step(draft: Draft) -> Outcome:
     templates.track(draft)
     topic_ids.track(draft)
     kafka4.track(draft)
-    return _run_phase(draft)
+    outcome = _run_phase(draft)
+    converging.remove_superseded(draft)
+    return outcome
 
 
 def _run_phase(draft: Draft) -> Outcome:

@@ -134,6 +134,12 @@ def test_free_form_parts_are_kept(cluster: Cluster, migration: Callable[..., str
             with_field("controllers.listener", {"generate": True, "certificateDays": 4000}),
             "should be less than or equal to 3650",
         ),
+        (
+            with_field("controllers.reformat", {"id": 3003, "claimUID": "a"}),
+            "controllers.reformat.id is no voter: the voters have firstNodeId and the ids that follow",
+        ),
+        (with_field("controllers.reformat", {"id": 3000}), "spec.controllers.reformat.claimUID: Required value"),
+        (with_field("controllers.reformat", {"claimUID": "a"}), "spec.controllers.reformat.id: Required value"),
         (with_field("zookeeper.connect", "/kafka"), "spec.zookeeper.connect in body should match"),
         (with_field("metadataVersion", "latest"), "spec.metadataVersion: Unsupported value"),
         (with_field("strategy.phaseDeadlineSeconds", 1), "should be greater than or equal to 60"),

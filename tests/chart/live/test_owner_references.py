@@ -25,6 +25,8 @@ from .conftest import NAMESPACE, Cluster, eventually
 
 NAME = "owned-controllers"
 LABELS = {"app": NAME}
+CONFIGURATION = f"{NAME}-migration-0123456789"
+OWNED = (*belongings(NAME), ("v1", "ConfigMap", CONFIGURATION))
 POLICY = f"{NAMESPACE}-owner-references"
 SELECTOR = {"matchLabels": LABELS}
 CONTAINER = {"name": "pause", "image": "registry.example.com/pause:1"}
@@ -32,7 +34,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "Service": {"spec": {"clusterIP": "None", "selector": LABELS, "ports": [{"port": 9090}]}},
     "NetworkPolicy": {"spec": {"podSelector": SELECTOR}},
     "PodDisruptionBudget": {"spec": {"selector": SELECTOR, "maxUnavailable": 1}},
-    "ConfigMap": {"data": {"a": "b"}},
+    "ConfigMap": {"immutable": True, "data": {"a": "b"}},
     "Secret": {"stringData": {"a": "b"}},
 }
 
@@ -86,7 +88,7 @@ def controllers() -> list[dict[str, Any]]:
         },
         *(
             {"apiVersion": version, "kind": kind, "metadata": {**named, "name": name}, **SPECS[kind]}
-            for version, kind, name in belongings(NAME)
+            for version, kind, name in OWNED
         ),
     ]
 
@@ -96,7 +98,7 @@ def enforced(cluster: Cluster) -> Iterator[None]:
     cluster.apply(*admission_policy(), *controllers())
     owner = {"apiVersion": "v1", "kind": "Namespace", "name": NAMESPACE, "uid": "1"}
     patch = json.dumps({"metadata": {"ownerReferences": [owner]}})
-    probe = ("patch", "configmap", f"{NAME}-migration", "--type=merge", "--dry-run=server", "--patch", patch)
+    probe = ("patch", "configmap", CONFIGURATION, "--type=merge", "--dry-run=server", "--patch", patch)
     nobody = ("--as", "nobody", "--as-group", "system:authenticated")
     cluster.apply(
         {
@@ -140,7 +142,7 @@ def store_of_operator(cluster: Cluster, folder: Path) -> KubernetesStore:
 
 
 def left(cluster: Cluster) -> list[str]:
-    kinds = ",".join({"statefulset", *(kind.lower() for _, kind, _ in belongings(NAME))})
+    kinds = ",".join({"statefulset", *(kind.lower() for _, kind, _ in OWNED)})
     found = json.loads(cluster.do("get", kinds, "--selector", f"app={NAME}", "--output", "json"))
     return sorted(f"{each['kind']}/{each['metadata']['name']}" for each in found["items"])
 
@@ -154,7 +156,7 @@ def test_a_rollback_needs_the_right_to_delete_and_says_so(cluster: Cluster, helm
         store = store_of_operator(cluster, tmp_path)
         with pytest.raises(ActionError, match=r"ownerRef.*rbac\.deleteObjects=true"):
             eventually(lambda: stop_controllers(store, NAMESPACE, action) is not None, "it is refused", 10.0)
-        assert len(left(cluster)) == 1 + len(belongings(NAME)), "nothing is stopped before everything has its owner"
+        assert len(left(cluster)) == 1 + len(OWNED), "nothing is stopped before everything has its owner"
 
         cluster.apply(*(granted := rights(cluster, helm_binary, "--set", "rbac.deleteObjects=true")))
         may = ("auth", "can-i", "delete", "secrets", "--as", f"system:serviceaccount:{NAMESPACE}:{NAMESPACE}")

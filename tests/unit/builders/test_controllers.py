@@ -7,10 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.golden import assert_golden
 from tests.support.observations import CLUSTER_ID, CONTROLLERS, kept_copy, spec_document
 
 from kraftbridge.builders import controllers as quorum
+from kraftbridge.builders import names
 from kraftbridge.constants import ACL_AUTHORIZER, ANNOTATION_CONFIGURATION, STANDARD_AUTHORIZER
 from kraftbridge.models.phase import ControllerMode
 from kraftbridge.models.spec import MigrationSpec
@@ -55,14 +58,19 @@ def settings_in(built: dict[str, dict[str, Any]]) -> dict[str, str]:
     return parse_properties(built["ConfigMap"]["data"]["controller.properties"])
 
 
+def without_hashes(built: list[dict[str, Any]], mode: ControllerMode) -> str:
+    annotation = built[-1]["spec"]["template"]["metadata"]["annotations"][ANNOTATION_CONFIGURATION]
+    name = next(o for o in built if o.get("immutable"))["metadata"]["name"]
+    text = json.dumps(built).replace(annotation, f"{mode}-HASH")
+    return text.replace(name, f"{name.rpartition('-')[0]}-HASH")
+
+
 @pytest.mark.parametrize("mode", ControllerMode)
 def test_objects(mode: ControllerMode) -> None:
     built = quorum.controllers_objects(migration_spec(), FACTS, mode, format_allowed=mode is ControllerMode.MIGRATION)
     assert built[-1]["kind"] == "StatefulSet", "what the pods need is there before them"
     # Hashes in the files would change with every setting of the start script: they have tests of their own.
-    text = json.dumps(built).replace(
-        built[-1]["spec"]["template"]["metadata"]["annotations"][ANNOTATION_CONFIGURATION], f"{mode}-HASH"
-    )
+    text = without_hashes(built, mode)
     assert_golden(json.loads(text), f"builders/controllers-{mode.lower()}.yaml")
 
 
@@ -120,12 +128,78 @@ def test_the_configuration_changes_with_what_matters() -> None:
 
 
 def test_format_is_said_in_so_many_words() -> None:
-    assert objects(ControllerMode.MIGRATION)["ConfigMap"]["data"]["format"] == "allowed"
-    assert objects(ControllerMode.MIGRATION, format_allowed=False)["ConfigMap"]["data"]["format"] == "refused"
-    built = quorum.controllers_objects(
-        migration_spec(), FACTS, ControllerMode.MIGRATION, format_allowed=False, reformat=3001
-    )
-    assert next(o for o in built if o["kind"] == "ConfigMap")["data"]["format"] == "3001"
+    def word(*, format_allowed: bool, reformat: int | None = None) -> dict[str, Any]:
+        mode = ControllerMode.MIGRATION
+        built = quorum.controllers_objects(
+            migration_spec(), FACTS, mode, format_allowed=format_allowed, reformat=reformat
+        )
+        found = next(o for o in built if o["metadata"]["name"] == f"{CONTROLLERS}-format")
+        assert "immutable" not in found, "it changes while pods wait for it"
+        return dict(found["data"])
+
+    assert word(format_allowed=True) == {quorum.WORD_KEY: "allowed"}
+    assert word(format_allowed=False) == {quorum.WORD_KEY: "refused"}
+    assert word(format_allowed=False, reformat=3001) == {quorum.WORD_KEY: "3001"}
+
+
+def configuration_of(spec: MigrationSpec, mode: ControllerMode, **facts: Any) -> dict[str, Any]:
+    built = quorum.controllers_objects(spec, replace(FACTS, **facts), mode, format_allowed=False)
+    (found,) = [o for o in built if o.get("immutable")]
+    volumes = built[-1]["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "config", "configMap": {"name": found["metadata"]["name"]}} in volumes
+    return found
+
+
+SETTING = st.sampled_from(["num.network.threads", "num.io.threads", "socket.send.buffer.bytes"])
+CONFIGURATIONS = st.builds(
+    configuration_of,
+    st.builds(
+        migration_spec,
+        config=st.dictionaries(SETTING, st.sampled_from(["1", "2"]), max_size=2),
+        heapOptions=st.sampled_from([None, "-Xmx1g"]),
+        superUsers=st.lists(st.sampled_from(["User:a", "User:b"]), max_size=2),
+        replicas=st.sampled_from([1, 3]),
+    ),
+    st.sampled_from(ControllerMode),
+    operator_image=st.sampled_from(["one", "two"]),
+    cluster_id=st.sampled_from([CLUSTER_ID, "other"]),
+    minimum_batch_size=st.sampled_from([None, 100]),
+)
+
+
+@given(CONFIGURATIONS, CONFIGURATIONS)
+def test_a_configuration_has_another_name_exactly_if_its_content_is_another(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    first, second = one["metadata"]["name"], other["metadata"]["name"]
+    assert names.has_its_content(first, one["data"])
+    assert names.is_configuration(CONTROLLERS, first)
+    assert names.has_its_content(first, other["data"]) is (one["data"] == other["data"])
+    assert first != second or one["data"] == other["data"]
+    assert one["data"] != other["data"] or first.rpartition("-")[2] == second.rpartition("-")[2]
+
+
+@pytest.mark.parametrize(
+    "name", [f"{CONTROLLERS}-format", f"{CONTROLLERS}-2-migration-0123456789", f"{CONTROLLERS}-migration", "kafka"]
+)
+def test_other_config_maps_are_no_configurations_of_these_controllers(name: str) -> None:
+    assert not names.is_configuration(CONTROLLERS, name)
+
+
+def test_a_word_changes_no_template_and_no_configuration() -> None:
+    mode = ControllerMode.MIGRATION
+    allowed = quorum.controllers_objects(migration_spec(), FACTS, mode, format_allowed=True)
+    one = quorum.controllers_objects(migration_spec(), FACTS, mode, format_allowed=False, reformat=3001)
+    assert [o for o in allowed if o not in one] == [o for o in allowed if o["metadata"]["name"].endswith("-format")]
+
+
+def test_a_configuration_that_cannot_be_rendered_any_more_is_given_up_with_the_template_that_names_it() -> None:
+    built = quorum.controllers_objects(migration_spec(), FACTS, ControllerMode.MIGRATION, format_allowed=False)
+    (own,) = [o for o in built if o.get("immutable")]
+    assert quorum.chosen(built, ()) == built
+    assert quorum.chosen(built, (f"ConfigMap/{own['metadata']['name']}",)) == [own]
+    assert quorum.chosen(built, (f"Secret/{CONTROLLERS}-log-server",)) == []
+    assert quorum.chosen(built, (f"ConfigMap/{CONTROLLERS}-migration-0123456789",)) == built
 
 
 def test_only_what_controllers_need_is_copied_from_brokers() -> None:
@@ -278,7 +352,7 @@ def test_controllers_that_are_restored_read_the_copy_first_and_carry_nothing_of_
     assert restore.main(command) == 1, "its arguments are known, and the copy is not here"
     (volume,) = [v for v in pod["volumes"] if v["name"] == "kept-copy"]
     assert [s["secret"]["name"] for s in volume["projected"]["sources"]] == [copy.secret, f"{copy.secret}-part-1"]
-    assert next(o for o in built if o["kind"] == "ConfigMap")["data"]["format"] == "refused"
+    assert next(o for o in built if o["kind"] == "ConfigMap")["data"] == {quorum.WORD_KEY: "refused"}
     plain = quorum.controllers_objects(spec, FACTS, mode, format_allowed=False)
     assert "restore" not in json.dumps(plain)
     assert quorum.configuration(spec, restoring, mode) != quorum.configuration(spec, FACTS, mode)
@@ -303,9 +377,7 @@ def clean_objects(**changes: Any) -> dict[str, dict[str, Any]]:
 
 def test_clean_objects() -> None:
     built = quorum.controllers_objects(migration_spec(), CLEAN, ControllerMode.FINAL, format_allowed=False)
-    annotations = built[-1]["spec"]["template"]["metadata"]["annotations"]
-    text = json.dumps(built).replace(annotations[ANNOTATION_CONFIGURATION], "Final-HASH")
-    assert_golden(json.loads(text), "builders/controllers-clean.yaml")
+    assert_golden(json.loads(without_hashes(built, ControllerMode.FINAL)), "builders/controllers-clean.yaml")
 
 
 @pytest.mark.parametrize("listener", LISTENERS)
@@ -334,7 +406,7 @@ def test_clean_controllers_run_with_the_settings_that_they_had() -> None:
     )
     volumes = clean["StatefulSet"]["spec"]["template"]["spec"]["volumes"]
     assert {"name": "config", "configMap": {"name": name}} in volumes
-    assert clean["ConfigMap"]["data"]["format"] == "refused"
+    assert set(clean["ConfigMap"]["data"]) == {"controller.properties", "start.sh"}
     assert clean["ConfigMap"]["data"].keys() == {"controller.properties", "start.sh", "format"}
 
 

@@ -173,7 +173,7 @@ def test_a_container_that_ended_while_it_copied_copies_again(pod: Pod) -> None:
 )
 def test_a_blank_volume_is_formatted_by_word_only(tmp_path: Path, word: str, formats: bool) -> None:
     pod = controller_pod(tmp_path)
-    pod.write("/etc/kraftbridge/format", word)
+    pod.write("/etc/kraftbridge-format/word", word)
     if formats:
         pod.start()
         assert "--cluster-id=-abc" in pod.read("/format.args")
@@ -228,7 +228,7 @@ def test_a_clean_container_that_restarts_keeps_the_key_store_with_which_its_pod_
 
 
 def test_a_clean_controller_does_not_format_a_blank_volume(clean_pod: Pod) -> None:
-    clean_pod.write("/etc/kraftbridge/format", "refused")
+    clean_pod.write("/etc/kraftbridge-format/word", "refused")
     with pytest.raises(subprocess.TimeoutExpired):
         clean_pod.start(seconds=2)
     assert not (clean_pod.root / "format.args").exists()

@@ -15,6 +15,7 @@ from kraftbridge.models.status import (
     LostQuorum,
     Operation,
     OperationKind,
+    Reformat,
     RollbackStatus,
     ZooKeeperContradiction,
     ZooKeeperHistory,
@@ -132,3 +133,11 @@ def test_words_of_the_status_are_no_intent() -> None:
 def test_what_the_status_records_of_acts_is_intent(change: dict[str, Any]) -> None:
     status = fine(LeaseState()).status
     assert intent(status.model_copy(update=change)) != intent(status)
+
+
+def test_the_word_that_lets_a_controller_format_is_intent() -> None:
+    status = fine(LeaseState()).status
+    assert status.controllers is not None
+    word = Reformat(id=3001, claim_uid="u")
+    controllers = status.controllers.model_copy(update={"reformat": word})
+    assert intent(status.model_copy(update={"controllers": controllers})) != intent(status)

@@ -85,7 +85,8 @@ def test_a_deleted_statefulset_is_created_again_over_its_volumes(phase: Phase) -
     "lost",
     [
         SERVICE,
-        f"ConfigMap/{CONTROLLERS}-migration",
+        f"ConfigMap/{CONTROLLERS}-migration-0123456789",
+        f"ConfigMap/{CONTROLLERS}-format",
         f"NetworkPolicy/{CONTROLLERS}",
         f"PodDisruptionBudget/{CONTROLLERS}",
     ],

@@ -23,12 +23,26 @@ from tests.support.observations import (
 )
 from tests.unit.phases.test_rollback import isolated
 
-from kraftbridge.models.decision import AT_ONCE_SECONDS, Action, ApplyControllers, RestartPod
+from kraftbridge.models.decision import AT_ONCE_SECONDS, Action, ApplyControllers, RemoveConfigurations, RestartPod
 from kraftbridge.models.observation import ControllersWorkload, Unobserved
 from kraftbridge.models.phase import ControllerMode, Phase
-from kraftbridge.models.status import ControllersChange, MigrationOffset, RenderedControllers, tuned_controllers
+from kraftbridge.models.status import (
+    ControllersChange,
+    HandOverStatus,
+    MigrationOffset,
+    RenderedControllers,
+    tuned_controllers,
+)
 from kraftbridge.phases.draft import Draft
-from kraftbridge.phases.nodes.converging import STARTING_FOR, Pace, down_as_wanted, lack_of, reconcile_controllers
+from kraftbridge.phases.nodes.converging import (
+    STARTING_FOR,
+    Pace,
+    configure_controllers,
+    down_as_wanted,
+    lack_of,
+    reconcile_controllers,
+    remove_superseded,
+)
 from kraftbridge.phases.nodes.restarts import CONTROLLER_GRACE_SECONDS
 
 DOWN = {"ready": False, "ready_since": None}
@@ -237,3 +251,60 @@ def test_no_controller_that_serves_restarts_onto_a_secret_with_which_it_would_no
     assert restarted(decision.actions) == []
     assert decision.status.operation is None
     assert "no controller restarts: " in decision.status.message
+
+
+KEPT, OTHER = f"{CONTROLLERS}-migration-0123456789", f"{CONTROLLERS}-migration-abcdef0123"
+BOTH = replace(FINE, configurations={KEPT: "uid-1", OTHER: "uid-2"}, mounted=frozenset({KEPT}))
+
+
+def removed(draft: Draft) -> list[Action]:
+    remove_superseded(draft)
+    return [action for action in draft.actions if isinstance(action, RemoveConfigurations)]
+
+
+def test_a_configuration_that_nothing_mounts_goes() -> None:
+    assert removed(draft_of(BOTH)) == [RemoveConfigurations(CONTROLLERS, ((OTHER, "uid-2"),))]
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        Unobserved("controllers", "no answer"),
+        replace(BOTH, stateful_set=None),
+        replace(BOTH, mounted=None),
+        replace(BOTH, configurations={}),
+        replace(BOTH, mounted=frozenset({KEPT, OTHER})),
+        with_set(BOTH, observed=False),
+        with_set(BOTH, deleting=True),
+    ],
+)
+def test_what_is_mounted_or_not_known_keeps_every_configuration(workload: ControllersWorkload | Unobserved) -> None:
+    assert removed(draft_of(workload)) == []
+
+
+def test_a_step_that_applies_the_controllers_deletes_none() -> None:
+    draft = draft_of(BOTH)
+    configure_controllers(draft)
+    assert removed(draft) == []
+    draft = draft_of(BOTH)
+    configure_controllers(draft, only=(f"ConfigMap/{CONTROLLERS}-format",))
+    assert len(removed(draft)) == 1
+
+
+@pytest.mark.parametrize(
+    ("known", "clean", "goes"),
+    [
+        ({}, False, True),
+        ({"ended_at": NOW}, False, False),
+        ({"ended_at": NOW}, True, True),
+        ({"ended_at": NOW, "cleaned_at": NOW}, True, False),
+    ],
+)
+def test_after_the_hand_over_they_are_their_owners(known: dict[str, Any], clean: bool, goes: bool) -> None:
+    draft = draft_of(BOTH)
+    controllers = draft.status.controllers
+    assert controllers is not None
+    rendered = RenderedControllers.of(tuned_controllers(draft.spec, draft.status), clean=clean)
+    draft.update(controllers=controllers.model_copy(update={"rendered": rendered}))
+    draft.update(hand_over=HandOverStatus(guarded=True, **known))
+    assert bool(removed(draft)) is goes

@@ -173,7 +173,9 @@ def test_the_objects_get_their_flag_back_before_any_pod_restarts(phase: Phase) -
     final = replace(controllers_workload(ControllerMode.FINAL, done=0))
     template = open_gate(phase).observing(controllers=final, features=flags(3001)).decide()
     edited = replace(
-        controllers_workload(), migration_flag=False, config_writer=" demo-kraft-migration (last written by kubectl)"
+        controllers_workload(),
+        migration_flag=False,
+        config_writer=" demo-kraft-migration-0123456789 (last written by kubectl)",
     )
     config_map = open_gate(phase).observing(controllers=edited, features=flags(3001)).decide()
     for decision in (template, config_map):

@@ -572,9 +572,7 @@ def test_once_every_voter_is_formatted_no_blank_volume_is() -> None:
     assert decision.status.controllers is not None
     assert not decision.status.controllers.format_allowed
     assert decision.status.controllers.volume_uids == {str(i): f"pvc-{i}" for i in CONTROLLER_IDS}
-    word = ApplyControllers(
-        ControllerMode.MIGRATION, format_allowed=False, only=(f"ConfigMap/{CONTROLLERS}-migration",)
-    )
+    word = ApplyControllers(ControllerMode.MIGRATION, format_allowed=False, only=(f"ConfigMap/{CONTROLLERS}-format",))
     for _ in range(2):
         # Until it is seen refused, so that it is not lost with an operator that dies.
         decision = allowed.after(decision).decide()

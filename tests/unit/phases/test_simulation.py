@@ -244,6 +244,7 @@ LONE_SEEDS = [seed for seed in ANY if seed % 16 in LONE_TOPICS]
         ("ageless", "not at rest", seeds_with(renews)),
         ("hasty", "all controllers restart", seeds_with(renews)),
         ("crowding", "is stopped while [", seeds_with(edits_controllers)),
+        ("hoarding", "that nothing mounts", ANY),
         ("greedy", "is stopped beside", WITHOUT_ZONES),
         ("impatient", "while it recovers its logs", range(SLOW_STARTS, WITHIN, 8)),
         ("unpinned", "while another broker runs the former image", LEGS),

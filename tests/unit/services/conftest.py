@@ -32,6 +32,7 @@ from kraftbridge.models.status import MigrationStatus
 from kraftbridge.services import answers, reconcile
 from kraftbridge.services.act import actuator, verifications
 from kraftbridge.services.observe import observer
+from kraftbridge.services.observe.workloads import mounted_configuration
 
 POLICY = "kraftbridge-policy"
 SETTINGS = Settings(
@@ -86,6 +87,11 @@ class Operator:
     def migration(self) -> dict[str, Any]:
         """Return the stored resource."""
         return self.kubernetes.objects[KIND, "kafka", "demo"]
+
+    def configuration(self) -> tuple[str, str, str]:
+        """Return the key of the ConfigMap that the controllers' template mounts as their configuration."""
+        stateful_set = self.kubernetes.objects["StatefulSet", "kafka", self.controllers()]
+        return ("ConfigMap", "kafka", mounted_configuration(stateful_set))
 
     def controllers(self) -> str:
         """Return the name of the controllers' StatefulSet."""

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.services.conftest import Operator
 
 from kraftbridge.builders import names
+from kraftbridge.builders.controllers import WORD_KEY
 from kraftbridge.exceptions import ObservationError
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.observation import ControllerMetrics
@@ -27,7 +28,8 @@ def _looks_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def ours(operator: Operator) -> list[tuple[str, str, str]]:
     known = operator.status().controllers
     assert known is not None
-    objects = [(kind, "kafka", name) for _, kind, name in names.controllers_objects(known.name, known.mode)]
+    mounted = operator.configuration()[2]
+    objects = [(kind, "kafka", name) for _, kind, name in names.controllers_objects(known.name, mounted)]
     return [("StatefulSet", "kafka", known.name), *objects]
 
 
@@ -46,7 +48,8 @@ def test_every_object_of_ours_comes_back(operator: Operator, phase: Phase) -> No
         if key[0] != "Secret":
             assert after.get("spec") == before.get("spec"), key
             assert after.get("data") == before.get("data"), key
-            assert (after.get("data") or {}).get("format", "refused") == "refused"
+            assert (after.get("data") or {}).get(WORD_KEY, "refused") == "refused"
+            assert after.get("immutable") == before.get("immutable"), key
     operator.edit(target="KRaft")
     operator.walk(Phase.COMPLETED)
 
@@ -106,7 +109,7 @@ def test_a_controller_is_replaced_as_documented(
     operator.edit(paused=True)
     kubernetes, name = operator.kubernetes, operator.controllers()
     claim = ("PersistentVolumeClaim", "kafka", names.controller_claim(name, 3001))
-    config_map = ("ConfigMap", "kafka", f"{name}-migration")
+    config_map = ("ConfigMap", "kafka", f"{name}-format")
     blank, answer = True, observer.read_controller_metrics
 
     def metrics(node_id: int, *arguments: Any, **named: Any) -> ControllerMetrics:
@@ -121,14 +124,14 @@ def test_a_controller_is_replaced_as_documented(
     new = kubernetes.objects[claim]["metadata"]["uid"]
     assert new != before
     assert named(status)
-    assert kubernetes.objects[config_map]["data"]["format"] == "refused"
+    assert kubernetes.objects[config_map]["data"][WORD_KEY] == "refused"
     operator.edit(controllers={"reformat": {"id": 3001, "claimUID": before}})
     status = operator.rest(20)
-    assert kubernetes.objects[config_map]["data"]["format"] == "refused", "it is the claim that is gone"
+    assert kubernetes.objects[config_map]["data"][WORD_KEY] == "refused", "it is the claim that is gone"
     assert Code.CONTROLLER_NOT_REFORMATTED in {f.code for f in status.findings}
     operator.edit(controllers={"reformat": {"id": 3001, "claimUID": new}})
     status = operator.rest(20)
-    assert kubernetes.objects[config_map]["data"]["format"] == "3001", "the voter has not formatted its volume yet"
+    assert kubernetes.objects[config_map]["data"][WORD_KEY] == "3001", "the voter has not formatted its volume yet"
     assert Code.CONTROLLER_NOT_REFORMATTED not in {f.code for f in status.findings}
     assert named(status)
     blank = False
@@ -136,7 +139,7 @@ def test_a_controller_is_replaced_as_documented(
     assert not named(status)
     assert status.controllers is not None
     assert status.controllers.volume_uids["3001"] == new
-    assert kubernetes.objects[config_map]["data"]["format"] == "refused"
+    assert kubernetes.objects[config_map]["data"][WORD_KEY] == "refused"
     assert [e.reason for e in kubernetes.events if "3001 has caught up" in e.message] == ["ControllerReplaced"]
     kubernetes.delete("apps/v1", "StatefulSet", "kafka", name)
     operator.rest(20)

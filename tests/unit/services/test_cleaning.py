@@ -48,7 +48,13 @@ def test_no_object_and_no_pod_of_the_controllers_has_our_image_and_the_manifest_
     for ours in (SETTINGS.operator_image, "javaagent", "log-server", "9404"):
         assert ours not in text
     objects = list(yaml.safe_load_all(text))
-    assert [o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap"] == [f"{name}-clean"]
+    mounted = operator.configuration()[2]
+    assert mounted.startswith(f"{name}-clean-")
+    config_maps = {o["metadata"]["name"]: o for o in objects if o["kind"] == "ConfigMap"}
+    assert config_maps.keys() == {f"{name}-format", mounted}
+    assert config_maps[mounted]["immutable"] is True
+    present = {key[2] for key in operator.kubernetes.objects if key[0] == "ConfigMap" and key[2].startswith(name)}
+    assert present == config_maps.keys(), "no configuration is left that nothing mounts"
     (stateful_set,) = [o for o in objects if o["kind"] == "StatefulSet"]
     assert stateful_set["spec"]["template"]["spec"].get("initContainers", []) == []
 

@@ -51,17 +51,18 @@ def test_another_image_half_way_stops_the_roll_and_names_its_writer(operator: Op
 
 
 def test_a_configmap_without_the_flag_is_put_right_before_anything_restarts(operator: Operator) -> None:
+    """Nobody can edit it; somebody deletes it, and creates one under its name."""
     operator.edit(target="DualWrite")
     operator.walk(Phase.DUAL_WRITE)
     operator.rest(8)
-    name = f"{operator.controllers()}-migration"
-    live = operator.kubernetes.objects["ConfigMap", "kafka", name]
+    key = operator.configuration()
+    live = operator.kubernetes.objects[key]
     text = live["data"]["controller.properties"]
     live["data"]["controller.properties"] = text.replace("zookeeper.metadata.migration.enable=true", "")
     deleted = len([c for c in operator.kubernetes.calls if c[:2] == ("delete", "Pod")])
     operator.step(0.5)
     assert stalled(operator) == "ControllerWithoutMigrationFlag"
-    live = operator.kubernetes.objects["ConfigMap", "kafka", name]
+    live = operator.kubernetes.objects[key]
     assert "zookeeper.metadata.migration.enable=true" in live["data"]["controller.properties"]
     assert set(operator.kafka.controller_flags().values()) == {True}
     assert [e.reason for e in operator.kubernetes.events].count("Alarm") == 1

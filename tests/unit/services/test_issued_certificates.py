@@ -79,7 +79,7 @@ def test_the_secrets_exist_before_the_controllers_and_are_mounted(operator: Oper
     volumes = {v["name"]: v for v in pod["volumes"]}
     assert volumes["listener"]["projected"]["sources"] == [{"secret": {"name": status.controllers_secret}}]
     assert status.authority_secret not in json.dumps(pod), "no pod sees the key of the authority"
-    settings = operator.kubernetes.objects["ConfigMap", "kafka", f"{controllers}-migration"]["data"]
+    settings = operator.kubernetes.objects[operator.configuration()]["data"]
     principals = f"User:CN=kraftbridge-controllers-{uid(operator)[:8]};User:CN=kraftbridge-brokers-{uid(operator)[:8]}"
     assert parse_properties(settings["controller.properties"])["super.users"] == principals
 
@@ -347,7 +347,8 @@ def test_the_logins_are_in_the_secrets_and_their_users_are_super_users(issued: I
     operator = issued.operator
     name = operator.controllers()
     part = uid(operator)[:8]
-    settings = parse_properties(operator.kubernetes.objects["ConfigMap", "kafka", f"{name}-migration"]["data"]["controller.properties"])  # fmt: skip
+    data = operator.kubernetes.objects[operator.configuration()]["data"]
+    settings = parse_properties(data["controller.properties"])
     assert settings["super.users"] == f"User:kraftbridge-controllers-{part};User:kraftbridge-brokers-{part}"
     pod = operator.kubernetes.objects["StatefulSet", "kafka", name]["spec"]["template"]["spec"]
     volumes = {v["name"]: v for v in pod["volumes"]}

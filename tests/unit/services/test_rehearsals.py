@@ -88,12 +88,12 @@ def test_a_pod_that_admission_changed_starts_no_kafka(rehearsing: Operator) -> N
 
 def test_the_batch_size_that_it_calls_for_reaches_the_controllers(rehearsing: Operator) -> None:
     rehearsing.walk(Phase.TAKING_OVER)
-    properties = objects(rehearsing, "ConfigMap")[f"{rehearsing.controllers()}-migration"]["data"]
+    properties = rehearsing.kubernetes.objects[rehearsing.configuration()]["data"]
     assert BATCH_SIZE in properties["controller.properties"]
     request = objects(rehearsing, "ConfigMap")[record(rehearsing).report]["data"]
     assert BATCH_SIZE not in request["controller.properties"]
     rehearsing.walk(Phase.COMPLETED)
-    final = objects(rehearsing, "ConfigMap")[f"{rehearsing.controllers()}-final"]["data"]
+    final = rehearsing.kubernetes.objects[rehearsing.configuration()]["data"]
     assert "zookeeper." not in final["controller.properties"]
 
 

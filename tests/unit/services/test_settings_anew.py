@@ -76,7 +76,7 @@ class Brokers:
 
 def rules_with(operator: Operator) -> dict[str, str]:
     """Return the configuration of the controllers."""
-    text = operator.kubernetes.objects["ConfigMap", "kafka", f"{operator.controllers()}-migration"]["data"]
+    text = operator.kubernetes.objects[operator.configuration()]["data"]
     return parse_properties(text["controller.properties"])
 
 

@@ -13,10 +13,10 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
-from kraftbridge.models.decision import AT_ONCE_SECONDS, ApplyControllers
+from kraftbridge.models.decision import AT_ONCE_SECONDS, ApplyControllers, RemoveConfigurations, StopControllers
 from kraftbridge.models.observation import ControllersWorkload, PodState, StatefulSetState
 from kraftbridge.models.phase import ControllerMode
-from kraftbridge.models.status import ControllersStatus
+from kraftbridge.models.status import ControllersStatus, MigrationStatus
 from kraftbridge.phases import observed
 from kraftbridge.phases.draft import Draft, StepContext
 from kraftbridge.phases.nodes import brokers, restarts
@@ -165,6 +165,45 @@ def configure_controllers(draft: Draft, *, mode: ControllerMode | None = None, o
     controllers = draft.status.controllers
     if controllers is not None:
         draft.act(ApplyControllers(mode or controllers.mode, controllers.format_allowed, only, controllers.to_format))
+
+
+def superseded(step: StepContext) -> tuple[tuple[str, str], ...]:
+    """Return name and UID of each configuration of the controllers that neither template nor pod mounts.
+
+    The StatefulSet's controller makes pods from the template alone (``OnDelete``), once it has observed it.
+    """
+    workload = step.observation.controllers
+    if not isinstance(workload, ControllersWorkload) or workload.mounted is None:
+        return ()
+    stateful_set = workload.stateful_set
+    if stateful_set is None or stateful_set.deleting or not stateful_set.observed:
+        return ()
+    return tuple(sorted((n, uid) for n, uid in workload.configurations.items() if n not in workload.mounted))
+
+
+def remove_superseded(draft: Draft) -> None:
+    """Delete the configurations that nothing mounts any more, while the controllers are the operator's."""
+    controllers = draft.status.controllers
+    if controllers is None or draft.spec.paused or _is_given_over(draft.status):
+        return
+    # The act of this step may be about to mount one of them.
+    if any(isinstance(action, ApplyControllers | StopControllers) and _is_whole(action) for action in draft.actions):
+        return
+    if found := superseded(draft):
+        draft.act(RemoveConfigurations(controllers.name, found))
+
+
+def _is_whole(action: ApplyControllers | StopControllers) -> bool:
+    return isinstance(action, StopControllers) or not action.only
+
+
+def _is_given_over(status: MigrationStatus) -> bool:
+    """Return whether the controllers are their owner's now: nothing of them is deleted any more."""
+    known = status.hand_over
+    if known is None or known.ended_at is None:
+        return False
+    is_being_cleaned = status.controllers is not None and status.controllers.clean and known.cleaned_at is None
+    return not is_being_cleaned
 
 
 def record_mode(draft: Draft, mode: ControllerMode) -> None:

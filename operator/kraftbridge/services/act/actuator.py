@@ -40,6 +40,7 @@ from kraftbridge.models.decision import (
     ReleaseRun,
     ReleaseStatefulSet,
     RemoveCanary,
+    RemoveConfigurations,
     RemoveControllerClaim,
     RemoveRun,
     RenewLeaders,
@@ -66,6 +67,7 @@ from kraftbridge.services.facts import Facts
 from kraftbridge.services.leases import Leases
 from kraftbridge.services.metrics import ACTIONS
 from kraftbridge.services.observe import belongings
+from kraftbridge.services.observe.workloads import mounted_configuration
 from kraftbridge.services.original_state import OriginalState
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
@@ -89,6 +91,7 @@ _ForBrokers = (
 )
 _ForQuorum = (
     ApplyControllers
+    | RemoveConfigurations
     | IssueListenerCertificates
     | CreatePartitionStates
     | WriteCanary
@@ -167,6 +170,8 @@ class Actuator:
         match action:
             case ApplyControllers():
                 self._apply_controllers(step, action)
+            case RemoveConfigurations():
+                removal.remove_configurations(step.kubernetes, step.identity.namespace, action)
             case IssueListenerCertificates():
                 ListenerIssuer(step.kubernetes, step.migration).issue(datetime.now(UTC))
                 # Both were read without the Secrets.
@@ -358,9 +363,25 @@ class Actuator:
         objects = quorum.controllers_objects(
             spec, facts, action.mode, format_allowed=action.format_allowed, reformat=action.reformat
         )
-        for obj in objects:
-            if not action.only or f"{obj['kind']}/{obj['metadata']['name']}" in action.only:
+        for obj in quorum.chosen(objects, action.only):
+            if obj.get("immutable"):
+                self._create_immutable(step, obj)
+            else:
                 step.kubernetes.apply(obj, force=True)
+
+    def _create_immutable(self, step: Step, obj: Mapping[str, Any]) -> None:
+        """Create an object that is named by its content, in the place of another one under its name.
+
+        The API server refuses to change one that is immutable.
+        """
+        metadata = obj["metadata"]
+        which = (obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])
+        present = step.kubernetes.get(*which)
+        if present is not None and not quorum.is_same(obj, present):
+            step.kubernetes.delete(*which, uid=present["metadata"]["uid"])
+            present = None
+        if present is None:
+            step.kubernetes.create(obj)
 
     def _ensure_log_access(self, step: Step, controllers: str) -> None:
         namespace = step.identity.namespace
@@ -424,18 +445,18 @@ class Actuator:
     def _controllers_manifest(self, step: Step) -> str:
         """Return the controllers' objects as they are, volumes included; a Secret stays where it is.
 
-        Of controllers without the operator's image, only the ConfigMap that they read is in it.
+        Of their configurations it is the one that the template names.
         """
         namespace = step.identity.namespace
         controllers = step.status.controllers
         if controllers is None:
             return ""
-        hidden = {"Secret", "ConfigMap"} if controllers.cleaned else {"Secret"}
-        read = [("v1", "ConfigMap", controllers.config_map(controllers.mode))] if controllers.cleaned else []
+        stateful_set = step.kubernetes.get(*_STATEFUL_SET, namespace, controllers.name)
+        configuration = "" if stateful_set is None else mounted_configuration(stateful_set)
         wanted = [
             (*_STATEFUL_SET, controllers.name),
-            *(place for place in removal.belongings(controllers.name) if hidden.isdisjoint(place)),
-            *read,
+            *(place for place in removal.belongings(controllers.name) if "Secret" not in place),
+            *([("v1", "ConfigMap", configuration)] if configuration else []),
             *(
                 ("v1", "PersistentVolumeClaim", names.controller_claim(controllers.name, i))
                 for i in controllers.node_ids

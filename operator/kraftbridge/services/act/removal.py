@@ -11,13 +11,20 @@ import yaml
 from kraftbridge.builders import names
 from kraftbridge.constants import ANNOTATION_CONFIGURATION
 from kraftbridge.exceptions import ActionError
-from kraftbridge.models.decision import AT_ONCE_SECONDS, StopControllers
+from kraftbridge.models.decision import AT_ONCE_SECONDS, RemoveConfigurations, StopControllers
 from kraftbridge.models.objects import section
-from kraftbridge.models.phase import ControllerMode, Phase
-from kraftbridge.models.status import MigrationStatus, before_secrets, controllers_config_map
+from kraftbridge.models.phase import Phase
+from kraftbridge.models.status import MigrationStatus, before_secrets, controllers_format
 from kraftbridge.phases.draft import Identity, Migration
-from kraftbridge.services.observe.workloads import is_member, is_owned, pods_selector
-from kraftbridge.storage.ports import KubernetesPort
+from kraftbridge.services.observe import belongings as read_belongings
+from kraftbridge.services.observe.workloads import (
+    is_member,
+    is_observed,
+    is_owned,
+    mounted_config_maps,
+    pods_selector,
+)
+from kraftbridge.storage.ports import KubernetesPort, ReadPort
 
 _STATEFUL_SET = ("apps/v1", "StatefulSet")
 
@@ -43,7 +50,10 @@ def stop_controllers(kubernetes: KubernetesPort, namespace: str, action: StopCon
     if "deletionTimestamp" not in stateful_set["metadata"]:
         api_version, kind = _STATEFUL_SET
         owner = {"apiVersion": api_version, "kind": kind, "name": action.name, "uid": uid}
-        for api_version, kind, name in belongings(action.name):
+        for api_version, kind, name in (
+            *belongings(action.name),
+            *configurations(kubernetes, namespace, pods_selector(stateful_set), action.name),
+        ):
             if kubernetes.get(api_version, kind, namespace, name) is not None:
                 _give_owner(kubernetes, (api_version, kind, namespace, name), owner)
         if action.volumes:
@@ -76,17 +86,45 @@ def _stop_pod(kubernetes: KubernetesPort, namespace: str, pod: Mapping[str, Any]
 
 
 def belongings(name: str) -> list[tuple[str, str, str]]:
-    """Return API version, kind and name of the controllers' objects, without StatefulSet and volumes."""
+    """Return API version, kind and name of the controllers' objects.
+
+    StatefulSet, `configurations` and volumes are not among them.
+    """
     return [
         ("v1", "Service", name),
         ("networking.k8s.io/v1", "NetworkPolicy", name),
         ("policy/v1", "PodDisruptionBudget", name),
-        *(("v1", "ConfigMap", controllers_config_map(name, mode)) for mode in ControllerMode),
-        ("v1", "ConfigMap", controllers_config_map(name, ControllerMode.FINAL, clean=True)),
+        ("v1", "ConfigMap", controllers_format(name)),
         ("v1", "Secret", names.log_access_secret(name)),
         ("v1", "Secret", names.log_reader_secret(name)),
         ("v1", "Secret", names.issued_listener_secret(name)),
     ]
+
+
+def configurations(
+    kubernetes: ReadPort, namespace: str, label_selector: str, controllers: str
+) -> list[tuple[str, str, str]]:
+    """Return API version, kind and name of the ConfigMaps with configurations of the controllers."""
+    found = read_belongings.configurations(kubernetes, namespace, label_selector, controllers)
+    return [("v1", "ConfigMap", name) for name in sorted(found)]
+
+
+def remove_configurations(kubernetes: KubernetesPort, namespace: str, action: RemoveConfigurations) -> None:
+    """Delete configurations that neither the template nor a pod mounts now; the others stay.
+
+    Raises
+    ------
+    ActionError
+        The StatefulSet is gone, or its controller has not observed its template: nobody can tell what its pods mount.
+    """
+    stateful_set = kubernetes.get(*_STATEFUL_SET, namespace, action.stateful_set)
+    if stateful_set is None or not is_observed(stateful_set):
+        raise ActionError(f"it is not known what the pods of StatefulSet {namespace}/{action.stateful_set} mount")
+    pods = kubernetes.list("v1", "Pod", namespace, pods_selector(stateful_set))
+    mounted = mounted_config_maps(stateful_set, pods)
+    for name, uid in action.config_maps:
+        if name not in mounted:
+            kubernetes.delete("v1", "ConfigMap", namespace, name, uid=uid)
 
 
 def _release_volumes(kubernetes: KubernetesPort, namespace: str, action: StopControllers, uid: str) -> None:
@@ -152,6 +190,7 @@ def _objects(kubernetes: KubernetesPort, identity: Identity, status: MigrationSt
     if status.controllers is not None:
         name = status.controllers.name
         wanted += [(*_STATEFUL_SET, name), *belongings(name)]
+        wanted += configurations(kubernetes, identity.namespace, read_belongings.selector(identity.name), name)
         wanted += [
             ("v1", "PersistentVolumeClaim", names.controller_claim(name, i)) for i in status.controllers.node_ids
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kraftbridge.builders import names
@@ -16,18 +17,43 @@ from kraftbridge.storage.ports import ReadPort
 Object = Mapping[str, Any]
 
 
-def missing(kubernetes: ReadPort, namespace: str, controllers: ControllersStatus) -> tuple[str, ...]:
-    """Return ``Kind/name`` of the objects beside the StatefulSet that do not exist.
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """The controllers' objects beside StatefulSet and pods."""
 
-    The certificates have a restoration of their own.
-    """
+    missing: tuple[str, ...]
+    """``Kind/name`` of those that do not exist. The certificates have a restoration of their own."""
+    claims: Mapping[int, str]
+    """UID of each voter's PersistentVolumeClaim that exists."""
+    configurations: Mapping[str, str]
+    """UID of each ConfigMap with a configuration, by name."""
+
+
+def look(
+    kubernetes: ReadPort, namespace: str, migration: str, controllers: ControllersStatus, mounted: str
+) -> Belongings:
+    """Return the controllers' objects; ``mounted``: the configuration that their template names."""
+    return Belongings(
+        missing(kubernetes, namespace, controllers, mounted),
+        claims(kubernetes, namespace, controllers),
+        configurations(kubernetes, namespace, selector(migration), controllers.name),
+    )
+
+
+def missing(kubernetes: ReadPort, namespace: str, controllers: ControllersStatus, mounted: str) -> tuple[str, ...]:
+    """Return ``Kind/name`` of the objects beside the StatefulSet that do not exist."""
     return tuple(
         f"{kind}/{name}"
-        for api_version, kind, name in names.controllers_objects(
-            controllers.name, controllers.mode, clean=controllers.clean
-        )
+        for api_version, kind, name in names.controllers_objects(controllers.name, mounted)
         if kubernetes.get(api_version, kind, namespace, name) is None
     )
+
+
+def configurations(kubernetes: ReadPort, namespace: str, label_selector: str, controllers: str) -> dict[str, str]:
+    """Return the UID of each ConfigMap with a configuration of these controllers, by name."""
+    listed = kubernetes.list("v1", "ConfigMap", namespace, label_selector)
+    found = {each["metadata"]["name"]: str(each["metadata"]["uid"]) for each in listed}
+    return {name: uid for name, uid in found.items() if names.is_configuration(controllers, name)}
 
 
 def claims(kubernetes: ReadPort, namespace: str, controllers: ControllersStatus) -> dict[int, str]:
@@ -64,7 +90,7 @@ def check_claims(kubernetes: ReadPort, namespace: str, controllers: ControllersS
 
 
 def selector(migration: str) -> str:
-    """Return the label selector of the controllers' pods of every attempt."""
+    """Return the label selector of the controllers' pods, and of their configurations, of every attempt."""
     return ",".join(f"{k}={v}" for k, v in names.labels(migration, **{LABEL_ROLE: "controller"}).items())
 
 

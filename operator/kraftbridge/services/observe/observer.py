@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from kraftbridge.builders import hand_over, names
 from kraftbridge.builders.broker_overlays import BrokerFacts
-from kraftbridge.builders.controllers import KAFKA_CONTAINER, controller_settings
+from kraftbridge.builders.controllers import KAFKA_CONTAINER, WORD_KEY, controller_settings
 from kraftbridge.builders.controllers import configuration as controllers_configuration
 from kraftbridge.builders.rehearsal import fingerprint as rehearsed_fingerprint
 from kraftbridge.config import Settings
@@ -157,8 +157,8 @@ class Memory:
     paths: Answer[Paths] | None = None
     """For phase, processes of the controllers, and addresses: what the controllers' pods reach."""
     kafka4: Answer[KafkaSettings] | None = None
-    belongings: Answer[tuple[tuple[str, ...], dict[int, str]]] | None = None
-    """For name and mode of the controllers: their missing objects, and their claims."""
+    belongings: Answer[belongings.Belongings] | None = None
+    """For the controllers' name, and the configuration that their template names."""
 
     def use_channel(self, channel: str) -> None:
         """Forget what was read with another channel."""
@@ -382,19 +382,20 @@ class Observer:
             return ControllersWorkload(None)
         name = status.controllers.name
         stateful_set = self._kubernetes.get("apps/v1", "StatefulSet", identity.namespace, name)
-        missing, claims = self._belongings(identity, status.controllers, memory, whole=stateful_set is not None)
+        mounted = "" if stateful_set is None else workloads.mounted_configuration(stateful_set)
+        found = self._belongings(identity, status.controllers, memory, mounted)
         selector = belongings.selector(identity.name)
         pods = self._kubernetes.list("v1", "Pod", identity.namespace, selector)
         if stateful_set is None:
             left = belongings.left_pods(pods, status.controllers, "")
-            return ControllersWorkload(None, missing=missing, claims=claims, left=left)
+            return ControllersWorkload(None, missing=found.missing, claims=found.claims, left=left)
         left = belongings.left_pods(pods, status.controllers, stateful_set["metadata"]["uid"])
         uids = self._bound_claims(identity.namespace, status.controllers)
-        named = status.controllers.config_map(status.controllers.mode)
+        named = status.controllers.format_config_map
         config_map = self._kubernetes.get("v1", "ConfigMap", identity.namespace, named)
-        format_word = section(config_map, "data").get("format")
+        format_word = section(config_map, "data").get(WORD_KEY)
         rendered = None
-        if mounted := workloads.mounted_config_map(stateful_set):
+        if mounted:
             rendered = self._kubernetes.get("v1", "ConfigMap", identity.namespace, mounted)
         own = workloads.own_state(stateful_set, pods, KAFKA_CONTAINER)
         own = replace(own, pods_refused=self._refusals.of(stateful_set, len(own.pods)))
@@ -412,9 +413,12 @@ class Observer:
             volume_uids=uids,
             migration_flag=workloads.migration_flag(rendered),
             config_writer=workloads.written_by(rendered),
+            config_replaced=names.is_configuration(name, mounted) and workloads.is_replaced(rendered),
+            configurations=found.configurations,
+            mounted=workloads.mounted_config_maps(stateful_set, pods),
             secrets=self._facts.secrets(migration),
-            missing=missing,
-            claims=claims,
+            missing=found.missing,
+            claims=found.claims,
             left=left,
             without_agent=workloads.without_agent(stateful_set, pods),
         )
@@ -439,20 +443,24 @@ class Observer:
         return behind
 
     def _belongings(
-        self, identity: Identity, controllers: ControllersStatus, memory: Memory, *, whole: bool
-    ) -> tuple[tuple[str, ...], dict[int, str]]:
-        """Return which of the controllers' objects do not exist, and the claims that do.
+        self, identity: Identity, controllers: ControllersStatus, memory: Memory, mounted: str
+    ) -> belongings.Belongings:
+        """Return the controllers' objects; ``mounted``: the configuration that their template names.
 
         They are read anew every few seconds while nothing is amiss.
         """
-        asked = (controllers.name, controllers.mode, controllers.clean)
+        asked = (controllers.name, mounted)
         answer = memory.belongings
-        if whole and answer is not None and answer.holds(BELONGINGS_EVERY_SECONDS, asked) and not answer.value[0]:
+        if (
+            mounted
+            and answer is not None
+            and answer.holds(BELONGINGS_EVERY_SECONDS, asked)
+            and not answer.value.missing
+        ):
             return answer.value
-        missing = belongings.missing(self._kubernetes, identity.namespace, controllers)
-        claims = belongings.claims(self._kubernetes, identity.namespace, controllers)
-        memory.belongings = Answer((missing, claims), asked)
-        return missing, claims
+        found = belongings.look(self._kubernetes, identity.namespace, identity.name, controllers, mounted)
+        memory.belongings = Answer(found, asked)
+        return found
 
     def _metrics(
         self, spec: MigrationSpec, workload: ControllersWorkload | Unobserved, clients: ClusterClients

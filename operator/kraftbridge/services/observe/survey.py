@@ -169,6 +169,7 @@ _ALWAYS: Final[dict[tuple[str, str, str], tuple[str, ...]]] = {
     ("", "pods", "eviction"): ("create",),
     ("", "pods", "log"): ("get",),
     ("", "services", ""): (*_APPLY, "list"),
+    # Deleted with their runs, and once no controller mounts them.
     ("", "configmaps", ""): (*_APPLY, "list", "delete"),
     ("", "secrets", ""): _APPLY,
     ("", "serviceaccounts", ""): ("get",),

@@ -10,8 +10,9 @@ from operator import attrgetter
 from typing import Any, Final
 
 from kraftbridge.builders import broker_overlays as overlays
+from kraftbridge.builders import names
 from kraftbridge.builders.bitnami import writes_to_zookeeper
-from kraftbridge.builders.controllers import KAFKA_CONTAINER, METRICS_PORT_NAME
+from kraftbridge.builders.controllers import CONFIGURATION_VOLUME, KAFKA_CONTAINER, METRICS_PORT_NAME
 from kraftbridge.constants import ANNOTATION_CONFIGURATION, ANNOTATION_LOCK, FIELD_MANAGER
 from kraftbridge.copies.dry_start import image_digest
 from kraftbridge.exceptions import ObservationError, PropertiesError
@@ -303,12 +304,29 @@ def _opens_metrics_port(pod: Object) -> bool:
     return kafka is None or any(port.get("name") == METRICS_PORT_NAME for port in entries(kafka, "ports"))
 
 
-def mounted_config_map(stateful_set: Object) -> str:
+def mounted_configuration(stateful_set: Object) -> str:
     """Return the name of the ConfigMap that the controllers' template mounts as their configuration."""
     for volume in entries(stateful_set, "spec", "template", "spec", "volumes"):
-        if volume["name"] == "config":
+        if volume["name"] == CONFIGURATION_VOLUME:
             return str(section(volume, "configMap").get("name", ""))
     return ""
+
+
+def mounted_config_maps(stateful_set: Object, pods: Sequence[Object]) -> frozenset[str]:
+    """Return the names of the ConfigMaps that the template or one of the pods has as a volume."""
+    mounted = set()
+    for owner in (section(stateful_set, "spec", "template"), *pods):
+        for volume in entries(owner, "spec", "volumes"):
+            mounted.add(str(section(volume, "configMap").get("name", "")))
+    return frozenset(mounted)
+
+
+def is_replaced(config_map: Object | None) -> bool:
+    """Return whether the ConfigMap of a configuration has another content than its name says."""
+    if config_map is None:
+        return False
+    content = section(config_map, "data")
+    return bool(config_map.get("binaryData")) or not names.has_its_content(config_map["metadata"]["name"], content)
 
 
 def migration_flag(config_map: Object | None) -> bool | None:
@@ -377,6 +395,12 @@ def _changed_names(before: Sequence[Object], now: Sequence[Object]) -> list[str]
     return sorted(name for name in former.keys() | present.keys() if former.get(name) != present.get(name))
 
 
+def is_observed(stateful_set: Object) -> bool:
+    """Return whether the StatefulSet's controller has seen its present spec."""
+    seen = section(stateful_set, "status").get("observedGeneration", 0)
+    return int(seen) >= int(stateful_set["metadata"].get("generation", 0))
+
+
 def own_state(stateful_set: Object, pods: Sequence[Object], container: str) -> StatefulSetState:
     """Return the observed state of any StatefulSet: pods, revision, configuration, lock, image of Kafka's container."""
     metadata = stateful_set["metadata"]
@@ -390,7 +414,7 @@ def own_state(stateful_set: Object, pods: Sequence[Object], container: str) -> S
         update_strategy=section(stateful_set, "spec", "updateStrategy").get("type", ""),
         configuration=section(template, "metadata", "annotations").get(ANNOTATION_CONFIGURATION, ""),
         update_revision=status.get("updateRevision", ""),
-        observed=status.get("observedGeneration", 0) >= metadata.get("generation", 0),
+        observed=is_observed(stateful_set),
         lock=metadata.get("annotations", {}).get(ANNOTATION_LOCK, ""),
         container_found=True,
         settings={},
