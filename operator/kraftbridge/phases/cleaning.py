@@ -9,7 +9,7 @@ more.
 from __future__ import annotations
 
 from kraftbridge.models.conditions import ConditionType, Reason
-from kraftbridge.models.decision import ApplyControllers, PublishFinalManifest
+from kraftbridge.models.decision import ApplyControllers, PublishFinalManifest, RemoveConfigurations
 from kraftbridge.models.issued import IssuedListener
 from kraftbridge.models.observation import QuorumState, Unobserved
 from kraftbridge.models.phase import Phase
@@ -90,7 +90,9 @@ def conclude(draft: Draft) -> Wait | None:
         draft.set_condition(ConditionType.HANDED_OVER, "True", Reason.CLEANED, words(draft))
         return None
     # Both are repeated until they succeed.
-    is_done = draft.has_done(ApplyControllers, PublishFinalManifest) and not converging.superseded(draft)
+    # What the API server does not let go stays with the user.
+    are_left = converging.superseded(draft) and not draft.was_refused(RemoveConfigurations)
+    is_done = draft.has_done(ApplyControllers, PublishFinalManifest) and not are_left
     if controllers.change is None and is_done:
         record = known or HandOverStatus(guarded=False)
         ended_at = record.ended_at or draft.now

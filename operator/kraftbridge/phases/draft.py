@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from kraftbridge.constants import DEFAULT_CLUSTER_DOMAIN
 from kraftbridge.copies.dry_start import shown_ids
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import ConditionType, Reason, Status, with_condition
-from kraftbridge.models.decision import Action, Event, EventReason, EventType
+from kraftbridge.models.decision import Action, Event, EventReason, EventType, RemoveConfigurations
 from kraftbridge.models.observation import Observation, PodState, StatefulSetState, Unobserved, ZooKeeperState
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.spec import MigrationSpec
 from kraftbridge.models.status import FindingStatus, MigrationStatus, WaitKind, controllers_name
+
+_BESIDE: Final = frozenset({RemoveConfigurations.__name__})
+"""Actions that stop nothing when they fail: they tidy up, and are repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +156,15 @@ class StepContext:
 
     def refusal(self) -> str:
         """Return the error of a refused action of the last step, ``""`` when none was refused."""
-        return next((o.error for o in self.observation.outcomes if o.refused), "")
+        return next((o.error for o in self.observation.outcomes if o.refused and o.action not in _BESIDE), "")
 
     def failure(self) -> str:
         """Return the error of a failed action of the last step, ``""`` when none failed."""
-        return next((o.error for o in self.observation.outcomes if o.error), "")
+        return next((o.error for o in self.observation.outcomes if o.error and o.action not in _BESIDE), "")
+
+    def was_refused(self, action: type[Action]) -> bool:
+        """Return whether an action of a kind was refused in the last step."""
+        return any(o.refused and o.action == action.__name__ for o in self.observation.outcomes)
 
     def has_done(self, *actions: type[Action]) -> bool:
         """Return whether the last step did actions of all these kinds with success."""

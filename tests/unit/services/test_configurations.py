@@ -254,3 +254,25 @@ def test_all_of_them_go_with_a_rollback(resting: Operator) -> None:
     resting.rest(5)
     left = {key[0] for key in resting.kubernetes.objects if key[2].startswith(name)}
     assert not left & {"StatefulSet", "ConfigMap", "Service", "NetworkPolicy", "PodDisruptionBudget"}
+
+
+def test_a_deletion_that_the_api_server_refuses_stops_nothing(resting: Operator) -> None:
+    def refuse(verb: str, kind: str, name: str) -> None:
+        if (verb, kind) == ("delete", "ConfigMap") and names.is_configuration(resting.controllers(), name):
+            raise ActionRefusedError(f"{name}: a policy denied it")
+
+    before = resting.configuration()[2]
+    resting.kubernetes.before_call = refuse
+    resting.edit(controllers=THREADS)
+    for _ in rolling(resting):
+        pass
+    resting.edit(target="KRaft", handOver="Clean")
+    resting.walk(Phase.COMPLETED)
+    for _ in range(100):
+        resting.step()
+        known = resting.status().hand_over
+        if known is not None and known.cleaned_at is not None:
+            break
+    else:
+        raise AssertionError(resting.status().message)
+    assert before in configurations(resting), "it stays with the user"
