@@ -407,7 +407,6 @@ def test_clean_controllers_run_with_the_settings_that_they_had() -> None:
     volumes = clean["StatefulSet"]["spec"]["template"]["spec"]["volumes"]
     assert {"name": "config", "configMap": {"name": name}} in volumes
     assert set(clean["ConfigMap"]["data"]) == {"controller.properties", "start.sh"}
-    assert clean["ConfigMap"]["data"].keys() == {"controller.properties", "start.sh", "format"}
 
 
 def test_helpers_stay_reachable_until_the_last_controller_has_restarted() -> None:
