@@ -1,5 +1,5 @@
 #!/bin/sh
-# build.sh JAR: compiles the dry start's agent. Release 8, so that the JVM of any image that runs Kafka 3.9 loads it.
+# build.sh JAR: compiles the dry start's agent. Release 8, so that the JVM of any image that runs Kafka loads it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 classes=$(mktemp -d)

@@ -88,6 +88,41 @@ def test_a_former_release_reports_what_its_broker_tells_as_static(tmp_path: Path
     assert "secret" not in ended.output
 
 
+KRAFT_BROKER = """process.roles=broker
+node.id=1
+controller.quorum.voters=3000@controllers:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listeners=PLAINTEXT://:9092
+log.dirs=/data/a,/data/b
+log.retention.hours=12
+zookeeper.connect=zookeeper:2181/kafka
+ssl.keystore.password=keystore-secret
+"""
+
+
+@pytest.mark.parametrize("release", ["4.0.2", "4.1.2", "4.2.1", "4.3.1", "4.4.0"])
+def test_kafka_4_reports_what_it_makes_of_the_settings_of_a_kraft_broker(
+    tmp_path: Path, agent: Path, release: str
+) -> None:
+    (tmp_path / "server.properties").write_text(KRAFT_BROKER)
+    ended = run_entrypoint(START, tmp_path, agent, kafka_libraries(release))
+    start = kafka_start(ended.output)
+    assert ended.code == 0, ended.output
+    assert start is not None, ended.output
+    assert (start.kafka, start.valid, start.complaint) == (release, True, "")
+    values = {name: given.value for name, given in start.settings.items() if not given.sensitive}
+    assert values["log.dirs"] == "/data/a,/data/b"
+    assert values["log.retention.ms"] is None, "its synonym is given"
+    assert set(start.mount_points) == {"/data/a", "/data/b"}
+    assert "secret" not in ended.output
+    (tmp_path / "server.properties").write_text(f"{KRAFT_BROKER}log.segment.bytes=1000\n")
+    refused = kafka_start(run_entrypoint(START, tmp_path, agent, kafka_libraries(release)).output)
+    assert refused is not None
+    assert not refused.valid
+    assert "log.segment.bytes" in refused.complaint
+
+
 def test_the_configuration_is_reported_and_no_secret_is_told(tmp_path: Path, agent: Path, libraries: Path) -> None:
     (tmp_path / "server.properties").write_text(ZOOKEEPER_BROKER)
     (tmp_path / "jaas.conf").write_text(

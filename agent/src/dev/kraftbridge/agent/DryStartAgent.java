@@ -212,7 +212,7 @@ public final class DryStartAgent {
             result.put("jaas", jaas());
             Properties given = null;
             try {
-                result.put("kafka", String.valueOf(call("org.apache.kafka.common.utils.AppInfoParser", "getVersion", new Class<?>[0])));
+                result.put("kafka", release());
                 given = (Properties) call(KAFKA, "getPropsFromArgs", new Class<?>[] {String[].class}, (Object) arguments.toArray(new String[0]));
                 Class<?> type = Class.forName("kafka.server.KafkaConfig", true, loader);
                 Object config = type.getMethod("fromProps", Properties.class, boolean.class).invoke(null, given, false);
@@ -359,11 +359,39 @@ public final class DryStartAgent {
 
         /** Returns the names by which a broker reads a setting, the one that wins first. */
         private List<String> synonyms(String name) throws ReflectiveOperationException {
-            Class<?> dynamic = Class.forName("kafka.server.DynamicBrokerConfig", true, loader);
-            Object synonyms = dynamic.getMethod("brokerConfigSynonyms", String.class, boolean.class).invoke(null, name, true);
-            String listed = String.valueOf(Class.forName("scala.collection.immutable.List", true, loader)
-                    .getMethod("mkString", String.class).invoke(synonyms, "\n"));
-            return java.util.Arrays.asList(listed.split("\n"));
+            Class<?> dynamic = named("kafka.server.DynamicBrokerConfig");
+            if (!has(dynamic, "brokerConfigSynonyms")) {
+                dynamic = named("org.apache.kafka.server.config.DynamicBrokerConfig"); // since Kafka 4.2
+            }
+            return listed(dynamic.getMethod("brokerConfigSynonyms", String.class, boolean.class).invoke(null, name, true));
+        }
+
+        /** Returns the items of a list of Java, or of Scala as releases before Kafka 4.1 return it. */
+        private List<String> listed(Object list) throws ReflectiveOperationException {
+            List<String> items = new ArrayList<>();
+            if (list instanceof Iterable) {
+                for (Object item : (Iterable<?>) list) {
+                    items.add(String.valueOf(item));
+                }
+                return items;
+            }
+            Object joined = named("scala.collection.Seq").getMethod("mkString", String.class).invoke(list, "\n");
+            return Arrays.asList(String.valueOf(joined).split("\n"));
+        }
+
+        private Class<?> named(String name) throws ClassNotFoundException {
+            return Class.forName(name, true, loader);
+        }
+
+        /** Returns Kafka's own version. Kafka 4.4 has moved the class that tells it. */
+        private String release() throws ReflectiveOperationException {
+            String parser = "org.apache.kafka.common.utils.AppInfoParser";
+            try {
+                named(parser);
+            } catch (ClassNotFoundException e) {
+                parser = "org.apache.kafka.common.utils.internals.AppInfoParser";
+            }
+            return String.valueOf(call(parser, "getVersion", new Class<?>[0]));
         }
 
         private boolean has(Class<?> type, String method) {
@@ -394,9 +422,8 @@ public final class DryStartAgent {
 
         private Map<String, Object> directories(Class<?> type, Object config) throws ReflectiveOperationException {
             Object dirs = type.getMethod("logDirs").invoke(config);
-            String listed = String.valueOf(Class.forName("scala.collection.Seq", true, loader).getMethod("mkString", String.class).invoke(dirs, "\n"));
             Map<String, Object> found = new TreeMap<>();
-            for (String name : listed.split("\n")) {
+            for (String name : listed(dirs)) {
                 Map<String, Object> state = new TreeMap<>();
                 Path path = Paths.get(name).toAbsolutePath().normalize();
                 state.put("exists", Files.isDirectory(path));
