@@ -907,13 +907,13 @@ class FakeKafka:
     def serves_topic(self, topic: str) -> dict[int, bool | Unobserved]:
         return dict.fromkeys(self.broker_modes(), topic == canary_topic(self.canary or 0))
 
-    def validate_metadata_version(self, level: int, upgrade: Upgrade) -> FeatureAnswer:
+    def validate_metadata_version(self, level: int, upgrade: Upgrade, feature: str = FEATURE) -> FeatureAnswer:
         """Take every level up to the highest; a downgrade only without loss."""
         lossy = upgrade is not Upgrade.UPGRADE and level < lowest_without_loss(self.level)
         words = "" if not lossy else f"Invalid metadata.version {level}. Refusing to perform the requested downgrade"
         return FeatureAnswer(level, upgrade, accepted=not lossy, words=words)
 
-    def update_metadata_version(self, level: int, upgrade: Upgrade) -> None:
+    def update_metadata_version(self, level: int, upgrade: Upgrade, feature: str = FEATURE) -> None:
         self.updates.append((level, upgrade))
         self.level, self.level_offset = level, 100  # the high watermark that `quorum_state` says
 

@@ -113,6 +113,15 @@ class Upgrade:
 
 
 @dataclass(frozen=True, slots=True)
+class NewImage:
+    """An image to which brokers are brought."""
+
+    image: str
+    init_containers: tuple[str, ...] = ()
+    """Init containers that get it, too."""
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerFacts:
     """Inputs of an overlay: the user's original values."""
 
@@ -137,6 +146,16 @@ class BrokerFacts:
     None in ``Env`` style, and where an earlier release of the operator recorded the original state."""
     upgrade: Upgrade | None = None
     """None where the brokers keep their image."""
+    kafka4: NewImage | None = None
+    """Image of mode ``KAFKA4``; None before the way on to Kafka 4 is prepared."""
+
+    def image_in(self, mode: BrokerMode) -> NewImage | None:
+        """Return the image that the overlay of a mode sets, None where it sets none."""
+        if mode is BrokerMode.KAFKA4:
+            return self.kafka4
+        if self.upgrade is None:
+            return None
+        return NewImage(self.upgrade.image, self.upgrade.init_containers)
 
     @property
     def given(self) -> frozenset[str]:
@@ -162,7 +181,8 @@ def broker_settings(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
     facts
         The user's own settings and the quorum's coordinates.
     mode
-        ``UPGRADED``, ``LIFTED``, ``MIGRATION`` or ``KRAFT``; ``ZOOKEEPER`` asks for nothing.
+        ``UPGRADED``, ``LIFTED``, ``MIGRATION``, ``KRAFT`` or ``KAFKA4``, which sets the same as ``KRAFT``;
+        ``ZOOKEEPER`` asks for nothing.
 
     Notes
     -----
@@ -252,6 +272,8 @@ def configuration(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> 
         parts.append(of_image)
     if facts.upgrade is not None:
         parts.append([facts.upgrade.image, facts.upgrade.env, facts.upgrade.init_containers])
+    if mode is BrokerMode.KAFKA4 and facts.kafka4 is not None:
+        parts.append([facts.kafka4.image, facts.kafka4.init_containers])
     return f"{mode}-{short_hash(parts)}"
 
 
@@ -261,7 +283,7 @@ def mode_variables(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) ->
         return {}
     prefix = spec.brokers.env_prefix
     variables = {overlaid_variable(s, prefix, facts.given): v for s, v in broker_settings(spec, facts, mode).items()}
-    if mode is BrokerMode.KRAFT:
+    if mode.is_of_kraft:
         # Images format new log dirs by it (kafka.docker.KafkaDockerWrapper, cp-kafka);
         # their default would be another cluster's id.
         cluster_id = bitnami.CLUSTER_ID if prefix == bitnami.PREFIX else "CLUSTER_ID"
@@ -282,7 +304,7 @@ def image_variables(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -
     if mode is BrokerMode.ZOOKEEPER:
         return {}
     variables = dict.fromkeys(facts.zookeeper_writers, "false")
-    if mode is BrokerMode.KRAFT and spec.brokers.file is None and spec.brokers.env_prefix == bitnami.PREFIX:
+    if mode.is_of_kraft and spec.brokers.file is None and spec.brokers.env_prefix == bitnami.PREFIX:
         variables |= {bitnami.without_zookeeper(facts.given): "", **bitnami.node_id_command(facts.given)}
     return variables
 
@@ -306,11 +328,11 @@ def overlay(spec: MigrationSpec, facts: BrokerFacts, name: str, mode: BrokerMode
     order = [*own, *sorted(env.keys() - set(own))]
     container: dict[str, Any] = {"name": spec.brokers.container, "env": [{"name": k, "value": env[k]} for k in order]}
     pod: dict[str, Any] = {"containers": [container]}
-    if facts.upgrade is not None:
-        container["image"] = facts.upgrade.image
-        if facts.upgrade.init_containers:
-            image = facts.upgrade.image
-            pod["initContainers"] = [{"name": name, "image": image} for name in facts.upgrade.init_containers]
+    new = facts.image_in(mode)
+    if new is not None:
+        container["image"] = new.image
+        if new.init_containers:
+            pod["initContainers"] = [{"name": name, "image": new.image} for name in new.init_containers]
     properties_volume = _properties_volume(spec, facts, mode)
     volumes = [] if properties_volume is None else [properties_volume]
     if facts.issued_secret:
@@ -363,21 +385,26 @@ def _properties_volume(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode
     files = _mounted(spec, facts)
     if source is None or files is None:
         return None
-    name = names.broker_config_map(files.name, mode)
+    name = names.broker_config_map(files.name, mode_of_file(mode))
     if files.kind is FilesKind.SECRET:
         return {"name": source.volume, "secret": {"secretName": name}}
     return {"name": source.volume, "configMap": {"name": name}}
+
+
+def mode_of_file(mode: BrokerMode) -> BrokerMode:
+    """Return the mode whose properties file a mode has: with Kafka 4 nothing but the image is another one."""
+    return BrokerMode.KRAFT if mode is BrokerMode.KAFKA4 else mode
 
 
 def properties_file(spec: MigrationSpec, facts: BrokerFacts, mode: BrokerMode) -> str:
     """Return the mode's properties file: the user's own without the settings that the mode replaces, then its own."""
     ours = broker_settings(spec, facts, mode)
     dropped = set(ours)
-    if mode is BrokerMode.KRAFT:
+    if mode.is_of_kraft:
         dropped.update(REMOVED_IN_KRAFT)
         dropped |= {k for k in facts.settings if k.startswith(("zookeeper.", "inter.broker.protocol."))}
     text = without_settings(facts.properties_text, dropped)
-    return f"{text.rstrip()}\n\n# kraftbridge, mode {mode}\n{render_properties(ours)}"
+    return f"{text.rstrip()}\n\n# kraftbridge, mode {mode_of_file(mode)}\n{render_properties(ours)}"
 
 
 def properties_object(
@@ -399,7 +426,7 @@ def properties_object(
         "apiVersion": "v1",
         "kind": str(files.kind),
         "metadata": {
-            "name": names.broker_config_map(files.name, mode),
+            "name": names.broker_config_map(files.name, mode_of_file(mode)),
             "namespace": facts.namespace,
             "labels": names.labels(migration),
         },

@@ -58,6 +58,12 @@ def copies_of(stateful_set: str, ordinals: Sequence[int], bridge: Sequence[Broke
     return tuple(CopyKey(stateful_set, ordinal, mode) for mode, ordinal in modes)
 
 
+def copies_for_kafka4(stateful_set: str, ordinals: Sequence[int]) -> tuple[CopyKey, ...]:
+    """Return a StatefulSet's copies before Kafka 4: every ordinal as it runs, and with the image of Kafka 4."""
+    modes = product((BrokerMode.KRAFT, BrokerMode.KAFKA4), sorted(ordinals))
+    return tuple(CopyKey(stateful_set, ordinal, mode) for mode, ordinal in modes)
+
+
 def shown_ids(copies: Iterable[CopyOutcome]) -> dict[str, int]:
     """Return the broker id with which the copy of each pod in its present mode would start Kafka."""
     ids: dict[str, int] = {}
@@ -549,7 +555,7 @@ def differences_from_overlay(present: CopyOutcome, changed: CopyOutcome) -> tupl
     expected = with_live_names(before.settings, present)
     expected |= {name: GivenSetting(value) for name, value in changed.overlay.items()}
     given = with_live_names(after.settings, changed)
-    if changed.key.mode is BrokerMode.KRAFT:
+    if changed.key.mode.is_of_kraft:
         expected.pop(_MIGRATION_FLAG, None)
 
     missing = left_out(present, changed)
@@ -602,7 +608,7 @@ def _agree(name: str, expected: GivenSetting | None, given: GivenSetting | None,
         return True
     if name in changed.overlay and given is not None and given.sensitive:
         return True
-    ignored = changed.key.mode is BrokerMode.KRAFT and name.startswith(_ZOOKEEPER_SETTINGS)
+    ignored = changed.key.mode.is_of_kraft and name.startswith(_ZOOKEEPER_SETTINGS)
     if given is None:
         return ignored
     if ignored and given.value == "":
@@ -635,7 +641,7 @@ def _implied(name: str, given: GivenSetting, changed: CopyOutcome) -> bool:
     """Return whether a setting that an image adds in a mode changes nothing for its broker."""
     if name == _OFFERED_BY_CONTROLLERS:
         return True
-    shows_id = changed.key.mode is BrokerMode.KRAFT or PROTOCOL in changed.overlay
+    shows_id = changed.key.mode.is_of_kraft or PROTOCOL in changed.overlay
     return shows_id and name in _ID_SETTINGS and given.value == str(changed.broker_id)
 
 

@@ -1607,11 +1607,13 @@ class Code(StrEnum):
         "Kafka4RefusesValue", _WARNING, _GUARDS,
         "Kafka {release} and newer refuse {setting}, which {where} has: {effect}",
         "Before the upgrade to Kafka 4, remove it, or set {bound} (docs/kraft.md)",
+        _ACCEPTABLE,
     )
     KAFKA4_LACKS_CLASS = (
         "Kafka4LacksClass", _WARNING, _GUARDS,
         "Kafka 4 does not have the class {lacking} of {setting}, which {where} has: a node does not start with it",
         "With the upgrade to Kafka 4, name {instead}",
+        _ACCEPTABLE,
     )
     KAFKA4_DROPS_SETTING = (
         "Kafka4DropsSetting", _WARNING, _GUARDS,
@@ -1629,6 +1631,7 @@ class Code(StrEnum):
         "Kafka 4 refuses {requests} of {client}, got by broker(s) {brokers}, last seen at {at}",
         ("Upgrade these clients to a release that speaks the protocol of Kafka 2.1 (KIP-896). "
          "docs/kraft.md tells how to find their ids and addresses"),
+        _ACCEPTABLE,
     )
     KAFKA4_CLIENTS_UNKNOWN = (
         "Kafka4ClientsUnknown", _WARNING, _GUARDS,
@@ -1651,6 +1654,29 @@ class Code(StrEnum):
         "Kafka4IgnoresRest", _INFORMATION, _GUARDS,
         "Kafka 4 does not know {setting}, which {where} has; Kafka 3.9 ignores it already in KRaft mode",
         "Before the upgrade to Kafka 4: {instead}",
+    )
+    KAFKA4_IMAGE_REFUSED = (
+        "Kafka4ImageRefused", _BLOCKING, _PREFLIGHT,
+        "{image} of spec.kafka4 is not taken: {reason}",
+        "Let spec.kafka4 name images with one release of Kafka 4.0 to 4.4 (docs/kafka4.md lists those that were tried)",
+    )
+    KAFKA4_NOT_PROVEN = (
+        "Kafka4NotProven", _BLOCKING, _PREFLIGHT,
+        "No copy of the brokers' pods shows what the image of spec.kafka4 starts: {reason}",
+        "Let the dry start run (docs/dry-start.md): no broker restarts with an image that no copy has started",
+    )
+    KAFKA4_IMAGE_DIFFERS = (
+        "Kafka4ImageDiffers", _BLOCKING, _PREFLIGHT,
+        "A copy of pod {pod} with the image of spec.kafka4 gives Kafka other settings than it has now: {differences}",
+        ("State these settings in the brokers' own configuration, or accept this finding: "
+         "the scripts of an image write settings of their own"),
+        _ACCEPTABLE,
+    )
+    KAFKA4_CLASS_MISSING = (
+        "Kafka4ClassMissing", _BLOCKING, _PREFLIGHT,
+        "A copy of pod {pod} with the image of spec.kafka4 does not have the class that {settings} names",
+        "Take an image with this class, or remove the setting",
+        _ACCEPTABLE,
     )
     TOPIC_IDS_NOT_PROVEN = (
         "TopicIdsNotProven", _BLOCKING, _GUARDS,

@@ -40,7 +40,10 @@ class ConditionType(StrEnum):
     READY_FOR_KAFKA4 = "ReadyForKafka4"
     """Kafka 4 refuses none of the settings of brokers, controllers and topics. ``status.kafka4`` lists what it ignores
     and changes. Unknown before AwaitingFinalization, while a broker does not tell, and with a class that is not
-    Kafka's own. It stops nothing."""
+    Kafka's own. It stops nothing before ``target: Kafka4``."""
+    KAFKA4_LEAVABLE = "Kafka4Leavable"
+    """Brokers and controllers can go back from Kafka 4 to the release before, by ``spec.target: KRaft``.
+    False before the first of them has restarted with Kafka 4."""
 
 
 class Reason(StrEnum):
@@ -100,6 +103,14 @@ class Reason(StrEnum):
     """A node of Kafka 4 does not start with a setting, or ignores it."""
     CLIENTS_REFUSED = "ClientsRefused"
     """Kafka 4 refuses requests that clients send."""
+    FEATURES_NOT_RAISED = "FeaturesNotRaised"
+    """No feature of Kafka 4 was raised, and the release before can read what was written."""
+    FEATURES_RAISED = "FeaturesRaised"
+    """A feature of Kafka 4 was raised, or is being raised."""
+    VOLUME_FORMATTED = "VolumeFormatted"
+    """Kafka 4 has formatted a volume, which the release before may not read."""
+    HANDED_OVER = "HandedOver"
+    """The owners render the StatefulSets themselves by now."""
     DEGRADED = "Degraded"
     """The target was reached, and what must hold there does not."""
 

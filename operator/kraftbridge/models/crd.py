@@ -275,7 +275,7 @@ def target_rules() -> list[Schema]:
     moment: the API server refuses the operator's entry into ``Finalizing`` once the user has
     withdrawn ``target: KRaft``, and vice versa.
     """
-    final = _cel_list([phase for phase in Phase if not phase.reversible])
+    final = _cel_list([phase for phase in Phase if not phase.reversible and not _leads_to_kafka4(phase)])
     back = Target.ZOOKEEPER
     forward = Target.KRAFT
     behind = " || ".join(
@@ -300,6 +300,58 @@ def target_rules() -> list[Schema]:
         {"rule": rule, "message": message, "reason": "FieldValueForbidden", "fieldPath": ".spec.target"}
         for rule, message in rules.items()
     ]
+
+
+def _leads_to_kafka4(phase: Phase) -> bool:
+    """Return whether ``spec.target`` may be Kafka4 in a phase."""
+    return phase is Phase.COMPLETED or (phase.row.on_kafka4 and phase.row.forward)
+
+
+def kafka4_rules() -> list[Schema]:
+    """Return the rules of the way on to Kafka 4: from ``Completed`` on, back until it is final, with fixed images."""
+    on_the_way = _cel_list([phase for phase in Phase if _leads_to_kafka4(phase)])
+    started = _cel_list([phase for phase in Phase if phase.row.on_kafka4])
+    kafka4 = Target.KAFKA4
+    kraft = Target.KRAFT
+    ended = "has(self.status) && has(self.status.handOver) && has(self.status.handOver.endedAt)"
+    guarded = f"self.spec.handOver == '{HandOver.GUARD}'"
+    final = "has(self.status) && has(self.status.kafka4Leg) && has(self.status.kafka4Leg.finalAt)"
+    rules = {
+        f"!({_PHASE} in {on_the_way}) || self.spec.target in ['{kraft}', '{kafka4}']": (
+            f"the migration is complete: spec.target must be {kraft} or {kafka4}"
+        ),
+        f"self.spec.target != '{kafka4}' || {_PHASE} in {on_the_way}": (
+            f"spec.target {kafka4} is possible once the phase is {Phase.COMPLETED}"
+        ),
+        f"self.spec.target != '{kafka4}' || has(self.spec.kafka4)": (
+            f"spec.target {kafka4} needs spec.kafka4 with an image"
+        ),
+        f"!({final}) || self.spec.target == '{kafka4}'": (
+            f"there is no way back from Kafka 4 any more (condition Kafka4Leavable): spec.target must stay {kafka4}"
+        ),
+        # A change of the target alone is judged: a hand-over that ends later is the operator's own record.
+        f"self.spec.target != '{kafka4}' || oldSelf.spec.target == '{kafka4}' || {_PHASE} in {started} || "
+        f"({guarded} && !({ended}))": (
+            f"spec.target {kafka4} is refused once brokers or controllers are handed over (spec.handOver, "
+            "status.handOver.endedAt)"
+        ),
+    }
+    found = [
+        {"rule": rule, "message": message, "reason": "FieldValueForbidden", "fieldPath": ".spec.target"}
+        for rule, message in rules.items()
+    ]
+    same = " && ".join(
+        f"(has(self.spec.kafka4.{field}) == has(oldSelf.spec.kafka4.{field}) && "
+        f"(!has(self.spec.kafka4.{field}) || self.spec.kafka4.{field} == oldSelf.spec.kafka4.{field}))"
+        for field in ("image", "controllersImage")
+    )
+    images = {
+        "rule": f"!({_OLD_PHASE} in {started}) || (has(self.spec.kafka4) && has(oldSelf.spec.kafka4) && {same})",
+        "message": f"the images of spec.kafka4 cannot change in this phase: set spec.target to {kraft} first",
+        "reason": "FieldValueForbidden",
+        "fieldPath": ".spec.kafka4",
+    }
+    return [*found, images]
 
 
 def hand_over_rules() -> list[Schema]:
@@ -443,6 +495,7 @@ def custom_resource_definition() -> Schema:
             *fixed_field_rules(),
             *channel_rules(),
             *hand_over_rules(),
+            *kafka4_rules(),
         ],
     }
     return {

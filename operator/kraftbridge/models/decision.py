@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from kraftbridge.models.metadata_version import Upgrade
+from kraftbridge.models.metadata_version import FEATURE, Upgrade
 from kraftbridge.models.phase import BrokerMode, ControllerMode
 from kraftbridge.models.runs import RunKind
 from kraftbridge.models.status import FindingStatus, MigrationStatus
@@ -257,10 +257,11 @@ class PublishFinalManifest:
 
 @dataclass(frozen=True, slots=True)
 class UpdateMetadataVersion:
-    """Change the finalized metadata.version; at its level already it is one more record and no change."""
+    """Change the finalized level of a feature; at its level already it is one more record and no change."""
 
     level: int
     upgrade: Upgrade
+    feature: str = FEATURE
 
 
 Action = (

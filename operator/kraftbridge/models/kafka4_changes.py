@@ -187,6 +187,23 @@ NEW_DEFAULTS: Final = (
 NEW_TOPIC_DEFAULTS: Final = (NewDefault("message.timestamp.after.max.ms", V4_0, _UNBOUNDED, "3600000"),)
 """Defaults of topics. The broker's setting of the same kind stands before them."""
 
+_NOTHING: Final = frozenset({None, "", "null"})
+
+
+def is_new_default(name: str, one: str | None, other: str | None) -> bool:
+    """Return whether two values of a setting are the defaults of 3.9 and of a release of Kafka 4, in either order."""
+    rows = [row for row in NEW_DEFAULTS if row.name == name]
+    return any(
+        (_is_same(row.before, before) and _is_same(row.after, after))
+        for row in rows
+        for before, after in ((one, other), (other, one))
+    )
+
+
+def _is_same(default: str, value: str | None) -> bool:
+    return default == value or (default in _NOTHING and value in _NOTHING)
+
+
 NEW_BEHAVIOUR: Final[Mapping[str, str]] = {
     "group.coordinator.rebalance.protocols": "consumers may also use the new protocol for groups (KIP-848)",
     "group.coordinator.threads": "four threads serve groups, not one",

@@ -59,6 +59,11 @@ class Release:
         return f"{self.major}.{self.minor}"
 
 
+KAFKA4: Final = 4
+"""Major version of the releases without ZooKeeper."""
+OLDEST_OF_KAFKA4: Final = 7
+"""3.3-IV3, the lowest level with which Kafka 4 starts (KIP-896, ``MetadataVersion.MINIMUM_VERSION``)."""
+
 VERSIONS: Final[tuple[MetadataVersion, ...]] = (
     MetadataVersion("3.0-IV1", 1, metadata_changed=True),
     MetadataVersion("3.1-IV0", 2, metadata_changed=False),
@@ -85,6 +90,22 @@ VERSIONS: Final[tuple[MetadataVersion, ...]] = (
 """Every level that Kafka 3.9.1 supports, lowest first; 3.0-IV1 is the first one of KRaft.
 An integration test holds it against Kafka's own."""
 
+KAFKA4_VERSIONS: Final[tuple[MetadataVersion, ...]] = (
+    MetadataVersion("4.0-IV0", 22, metadata_changed=False),
+    MetadataVersion("4.0-IV1", 23, metadata_changed=True),
+    MetadataVersion("4.0-IV2", 24, metadata_changed=False),
+    MetadataVersion("4.0-IV3", 25, metadata_changed=False),
+    MetadataVersion("4.1-IV0", 26, metadata_changed=False),
+    MetadataVersion("4.1-IV1", 27, metadata_changed=False),
+    MetadataVersion("4.2-IV0", 28, metadata_changed=False),
+    MetadataVersion("4.2-IV1", 29, metadata_changed=False),
+    MetadataVersion("4.3-IV0", 30, metadata_changed=True),
+    MetadataVersion("4.4-IV0", 31, metadata_changed=False),
+    MetadataVersion("4.4-IV1", 32, metadata_changed=True),
+    MetadataVersion("4.4-IV2", 33, metadata_changed=True),
+)
+"""Every level of Kafka 4.0 to 4.4, lowest first, as 4.4.0 has them. 4.0 begins at 3.3-IV3 (KIP-896)."""
+
 NAMES: Final[tuple[str, ...]] = (
     *(str(r) for r in sorted({v.release for v in VERSIONS})),
     *(v.name for v in VERSIONS),
@@ -92,7 +113,13 @@ NAMES: Final[tuple[str, ...]] = (
 """What ``spec.metadataVersion`` may say: a release stands for its last level, as in
 ``kafka-features.sh --metadata``."""
 
-_BY_LEVEL: Final = {v.level: v for v in VERSIONS}
+KAFKA4_NAMES: Final[tuple[str, ...]] = (
+    *(str(r) for r in sorted({v.release for v in KAFKA4_VERSIONS})),
+    *(v.name for v in KAFKA4_VERSIONS),
+)
+"""What ``spec.kafka4.metadataVersion`` may say."""
+
+_BY_LEVEL: Final = {v.level: v for v in (*VERSIONS, *KAFKA4_VERSIONS)}
 
 
 def level_of(name: str) -> int:
@@ -109,6 +136,21 @@ def level_of(name: str) -> int:
             f"metadata.version {name!r} is unknown; known are {VERSIONS[0].name} to {VERSIONS[-1].name}, "
             "a release such as 3.9 stands for its last one"
         )
+    return max(matching)
+
+
+def kafka4_level_of(name: str) -> int:
+    """Return the level of a name of `KAFKA4_NAMES`.
+
+    Raises
+    ------
+    ValueError
+        There is no such metadata.version of Kafka 4, or this release of ours does not know it.
+    """
+    matching = [v.level for v in KAFKA4_VERSIONS if name in (v.name, str(v.release))]
+    if not matching:
+        known = f"{KAFKA4_VERSIONS[0].name} to {KAFKA4_VERSIONS[-1].name}"
+        raise ValueError(f"metadata.version {name!r} is none of Kafka 4; known are {known}")
     return max(matching)
 
 
@@ -130,8 +172,9 @@ def levels_of(release: Release) -> tuple[int, int] | None:
     ``MetadataVersion.MINIMUM_KRAFT_VERSION`` and ``LATEST_PRODUCTION`` of that release;
     4.0 begins at 3.3-IV3 (KIP-896).
     """
-    own = [v.level for v in VERSIONS if v.release == release]
-    return (VERSIONS[0].level, max(own)) if own else None
+    own = [v.level for v in (*VERSIONS, *KAFKA4_VERSIONS) if v.release == release]
+    lowest = OLDEST_OF_KAFKA4 if release.major >= KAFKA4 else VERSIONS[0].level
+    return (lowest, max(own)) if own else None
 
 
 def lowest_without_loss(level: int) -> int:

@@ -22,7 +22,7 @@ from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.catalogue import Code
 from kraftbridge.models.dry_start import DryStartState
 from kraftbridge.models.issued import IssuedListener, IssuedSecret, PresentedCertificate
-from kraftbridge.models.metadata_version import Upgrade
+from kraftbridge.models.metadata_version import FEATURE, Upgrade
 from kraftbridge.models.phase import ZkMigrationState
 from kraftbridge.models.pod_problem import PodProblem, problem_of
 from kraftbridge.models.rehearsal import RehearsalResult
@@ -542,13 +542,14 @@ class NodeFeatures:
 
 @dataclass(frozen=True, slots=True)
 class FeatureAnswer:
-    """Answer of the active controller to a validate-only change of metadata.version (KIP-778)."""
+    """Answer of the active controller to a validate-only change of a feature's level (KIP-778)."""
 
     level: int
     upgrade: Upgrade
     accepted: bool
     words: str = ""
     """Kafka's error message when it refuses."""
+    feature: str = FEATURE
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class Target(StrEnum):
     DUAL_WRITE = "DualWrite"
     KRAFT_BROKERS = "KRaftBrokers"
     KRAFT = "KRaft"
+    KAFKA4 = "Kafka4"
     ZOOKEEPER = "ZooKeeper"
 
 
@@ -35,6 +36,9 @@ class Phase(StrEnum):
     DualWrite, RollingBrokers, AwaitingFinalization, Finalizing, Completed.
     UpgradingBrokers is left out where neither ``spec.brokers.upgrade`` nor the target asks for it.
     Any phase before Finalizing may go to RollingBack and on to RolledBack.
+
+    From Completed the target Kafka4 leads on: Kafka4Controllers, Kafka4Brokers, Kafka4.
+    Until a feature is raised, each of them may go to LeavingKafka4 and back to Completed.
     """
 
     PREFLIGHT = "Preflight"
@@ -46,6 +50,10 @@ class Phase(StrEnum):
     AWAITING_FINALIZATION = "AwaitingFinalization"
     FINALIZING = "Finalizing"
     COMPLETED = "Completed"
+    KAFKA4_CONTROLLERS = "Kafka4Controllers"
+    KAFKA4_BROKERS = "Kafka4Brokers"
+    KAFKA4 = "Kafka4"
+    LEAVING_KAFKA4 = "LeavingKafka4"
     ROLLING_BACK = "RollingBack"
     ROLLED_BACK = "RolledBack"
 
@@ -76,6 +84,8 @@ class BrokerMode(StrEnum):
     MIGRATION = "Migration"
     """On ZooKeeper, with ``zookeeper.metadata.migration.enable`` and the quorum known."""
     KRAFT = "KRaft"
+    KAFKA4 = "Kafka4"
+    """As `KRAFT`, with the image of ``spec.kafka4``."""
 
     @classmethod
     def of(cls, configuration: str) -> BrokerMode:
@@ -85,7 +95,12 @@ class BrokerMode(StrEnum):
     @property
     def registers(self) -> bool:
         """Whether a broker registers with the KRaft quorum in this mode."""
-        return self in (BrokerMode.MIGRATION, BrokerMode.KRAFT)
+        return self is BrokerMode.MIGRATION or self.is_of_kraft
+
+    @property
+    def is_of_kraft(self) -> bool:
+        """Whether a broker is a KRaft broker in this mode."""
+        return self in (BrokerMode.KRAFT, BrokerMode.KAFKA4)
 
     @property
     def is_of_bridge(self) -> bool:
@@ -133,6 +148,8 @@ class ZkMigrationState(StrEnum):
     PRE_MIGRATION = "PRE_MIGRATION"
     POST_MIGRATION = "POST_MIGRATION"
     ZK = "ZK"
+    ABSENT = "ABSENT"
+    """Kafka 4 knows no migration, and has no such gauge (``ControllerMetadataMetrics``)."""
     NOT_LOADED = "NOT_LOADED"
     """The gauge says -1: the controller has not yet loaded an image."""
 
@@ -204,7 +221,7 @@ class PhaseRow:
     brokers: BrokerMode | None
     """The mode that the brokers are brought to. None: no broker is changed."""
     forward: bool = True
-    """Whether it is on the way to `Target.KRAFT`."""
+    """Whether it is on the way to `Target.KRAFT` and on to `Target.KAFKA4`."""
     reaches: Target | None = None
     """The target that is reached in it."""
     reversible: bool = True
@@ -220,6 +237,8 @@ class PhaseRow:
     """
     mirrors: bool = False
     """Whether the KRaft controller writes each change to ZooKeeper, too (KIP-866, dual-write)."""
+    on_kafka4: bool = False
+    """Whether brokers or controllers may run Kafka 4 (``status.kafka4Leg``)."""
     led_by_kraft: bool = False
     """Whether the brokers have been led by a KRaft controller since it began."""
     rests_on: tuple[RestGate, ...] = ()
@@ -235,6 +254,11 @@ class PhaseRow:
     def is_open(self) -> bool:
         """Whether everything may be edited: the migration has not begun, or it is taken back."""
         return self.at_rest and self.reversible
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether the StatefulSets of the brokers are given back to their owner in it."""
+        return self.at_rest and not self.reversible
 
     @property
     def changes_brokers(self) -> bool:
@@ -259,6 +283,7 @@ _BECOMING: Final = frozenset({Part.BROKER_RECORD, Part.BROKER_NOW})
 _MIGRATING: Final = (
     _ALWAYS | _QUORUM | _RESTARTS | _BECOMING | {Part.ZOOKEEPER, Part.CONTROLLER_FEATURES, Part.ARCHIVE, Part.SURVEY}
 )
+_KAFKA4: Final = _ALWAYS | _QUORUM | _RESTARTS | _BECOMING | {Part.NODE_FEATURES}
 
 PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
     {
@@ -340,6 +365,42 @@ PHASES: Final[Mapping[Phase, PhaseRow]] = MappingProxyType(
             led_by_kraft=True,
             rests_on=(RestGate.QUORUM, RestGate.LEADERS),
             idle_seconds=40.0,
+        ),
+        Phase.KAFKA4_CONTROLLERS: PhaseRow(
+            needs=_KAFKA4,
+            brokers=BrokerMode.KRAFT,
+            reversible=False,
+            restarts_nodes=True,
+            on_kafka4=True,
+            led_by_kraft=True,
+        ),
+        Phase.KAFKA4_BROKERS: PhaseRow(
+            needs=_KAFKA4,
+            brokers=BrokerMode.KAFKA4,
+            reversible=False,
+            restarts_nodes=True,
+            on_kafka4=True,
+            led_by_kraft=True,
+        ),
+        Phase.KAFKA4: PhaseRow(
+            needs=_KAFKA4 | {Part.FEATURE_ANSWER, Part.ADMISSION_POLICY},
+            brokers=BrokerMode.KAFKA4,
+            reaches=Target.KAFKA4,
+            reversible=False,
+            at_rest=True,
+            on_kafka4=True,
+            led_by_kraft=True,
+            rests_on=(RestGate.QUORUM, RestGate.LEADERS),
+            idle_seconds=40.0,
+        ),
+        Phase.LEAVING_KAFKA4: PhaseRow(
+            needs=_KAFKA4,
+            brokers=BrokerMode.KRAFT,
+            forward=False,
+            reversible=False,
+            restarts_nodes=True,
+            on_kafka4=True,
+            led_by_kraft=True,
         ),
         Phase.ROLLING_BACK: PhaseRow(
             needs=_ALWAYS

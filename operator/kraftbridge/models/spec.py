@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
-from kraftbridge.models.metadata_version import NAMES, level_of
+from kraftbridge.models.metadata_version import KAFKA4_NAMES, NAMES, kafka4_level_of, level_of
 from kraftbridge.models.phase import Target
 from kraftbridge.models.report import CompareServed
 
@@ -527,6 +527,40 @@ class RollbackSpec(Model):
     """
 
 
+class Kafka4Spec(Model):
+    """The way on to Kafka 4, once the migration is ``Completed``."""
+
+    image: Annotated[str, Field(min_length=1)]
+    """Image with Kafka 4.0 to 4.4 for the container that runs Kafka.
+    Init containers with the same image as that container get it, too."""
+    controllers_image: Annotated[str, Field(min_length=1)] | None = None
+    """Image of the controllers, with the same release of Kafka, Java 17 or later, and bash, as for
+    ``controllers.image``. If omitted, ``image``."""
+    metadata_version: Annotated[str, Field(json_schema_extra={"enum": list(KAFKA4_NAMES)})] | None = None
+    """The word to raise the features of the cluster: metadata.version to this level, for example ``4.1-IV1``
+    (``4.1`` means the last level of that release), then each other feature to its newest level, one by one.
+
+    It ends the way back to the release before. If omitted, no feature is raised.
+    """
+
+    @field_validator("metadata_version")
+    @classmethod
+    def _metadata_version_is_known(cls, name: str | None) -> str | None:
+        if name is not None:
+            kafka4_level_of(name)
+        return name
+
+    @property
+    def of_controllers(self) -> str:
+        """Image of the controllers."""
+        return self.controllers_image or self.image
+
+    @property
+    def metadata_level(self) -> int | None:
+        """The level that ``metadataVersion`` names."""
+        return None if self.metadata_version is None else kafka4_level_of(self.metadata_version)
+
+
 Percentage = Annotated[str, Field(max_length=4, pattern=r"^([1-9][0-9]?|100)%$")]
 """Part of a number, such as ``20%``."""
 
@@ -577,6 +611,7 @@ class MigrationSpec(Model):
     target: Target = Target.KRAFT_BROKERS
     """Point up to which the operator migrates.
     ``KRaftBrokers`` stops before finalization, which cannot be undone.
+    ``Kafka4`` leads on to the images of ``kafka4``, and is possible once the phase is ``Completed``.
     ``ZooKeeper`` rolls back."""
     paused: bool = False
     """Whether the operator stops at the next safe point. It goes on when the value is false again."""
@@ -605,6 +640,8 @@ class MigrationSpec(Model):
     hand_over: HandOver = HandOver.GUARD
     """What the operator does with brokers and controllers after ``Completed``:
     guard the brokers' pod templates, release them, or also rid the controllers of its own image."""
+    kafka4: Kafka4Spec | None = None
+    """Images of Kafka 4 for ``target: Kafka4``."""
     metadata_version: Annotated[str, Field(json_schema_extra={"enum": list(NAMES)})] | None = None
     """metadata.version of the cluster after the migration (KIP-778), for example ``3.9-IV0``.
     ``3.9`` means the last level of that release.

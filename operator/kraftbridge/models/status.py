@@ -118,6 +118,76 @@ class Kafka4Status(StatusModel):
     """When all of them were read last, to ten minutes. After more than an hour without, the watch begins anew."""
 
 
+class RaisedFeature(StatusModel):
+    """A feature of the cluster that was raised on the user's word."""
+
+    name: str
+    """Name of the feature."""
+    from_level: int
+    """Level before."""
+    to_level: int
+    """Level that is asked for."""
+    after_offset: str
+    """High watermark of the metadata log when it was recorded. A string, because it may exceed 53 bits."""
+    asked_at: datetime
+    """Time at which it was recorded, before the request was sent."""
+    finished_at: datetime | None = None
+    """Time at which every node had applied it and the verification after it had passed."""
+    refused: str = ""
+    """Kafka's reason, if it refuses the level. The feature stays where it is."""
+
+
+class AskedFeature(StatusModel):
+    """A level of a feature that the active controller is asked to validate."""
+
+    name: str
+    """Name of the feature."""
+    from_level: int
+    """Level that is in force."""
+    to_level: int
+    """Level that is asked for."""
+
+
+class FormerImages(StatusModel):
+    """The images of a StatefulSet before Kafka 4."""
+
+    stateful_set: str
+    """Name of the StatefulSet."""
+    images: dict[str, str]
+    """Image by container, as the template names it."""
+
+
+class Kafka4Leg(StatusModel):
+    """The way on to Kafka 4, from its first preparation on. Unset before, and once it was taken back."""
+
+    image: str
+    """Image of the brokers, as ``spec.kafka4`` named it."""
+    controllers_image: str
+    """Image of the controllers."""
+    release: str = ""
+    """Version of Kafka that every copy of the brokers' pods has started with this image."""
+    digests: dict[str, str] = {}
+    """Digest of the image by StatefulSet and container, ``name/container``, as the copies of the dry start got it.
+    A broker that comes back with another one stops the rolling restart."""
+    former: tuple[FormerImages, ...] = ()
+    """Images of brokers and controllers before the first change: the way back restores them."""
+    began_at: datetime | None = None
+    """Time at which the leg began. Nothing was changed before."""
+    brokers_began_at: datetime | None = None
+    """Time from which a broker may run Kafka 4."""
+    brokers_back_at: datetime | None = None
+    """Time at which, on the way back, every broker ran the release before again.
+    From then on the controllers follow."""
+    final_at: datetime | None = None
+    """Time at which the way back ended."""
+    final_reason: str = ""
+    """Why it ended."""
+    asks: AskedFeature | None = None
+    """The feature that is validated before it is raised."""
+    features: tuple[RaisedFeature, ...] = ()
+    """Features that were raised, oldest first."""
+
+
 class OperationKind(StrEnum):
     """Kind of an operation on one node."""
 
@@ -1608,6 +1678,7 @@ class MigrationStatus(StatusModel):
     """ConfigMap with all findings. Unset while ``findings`` holds all of them."""
     kafka4: Kafka4Status | None = None
     """Readiness for Kafka 4, from AwaitingFinalization on. Unset before."""
+    kafka4_leg: Kafka4Leg | None = None
     changed_fields: tuple[ChangedField, ...] = ()
     """Fields of other owners' objects that the migration changed."""
     originals: tuple[OriginalStatus, ...] = ()
@@ -1706,12 +1777,29 @@ def rendered_spec(spec: MigrationSpec, status: MigrationStatus) -> MigrationSpec
 
 
 def tuned_controllers(spec: MigrationSpec, status: MigrationStatus) -> ControllersSpec:
-    """Return ``spec.controllers`` with the heap that the rehearsals called for, where the user has set none."""
+    """Return ``spec.controllers`` with the image that the controllers shall run now.
+
+    Where the user has set no heap, it is the one that the rehearsals called for.
+    """
     controllers = spec.controllers
+    if image := kafka4_controllers_image(status):
+        controllers = controllers.model_copy(update={"image": image})
     if controllers.heap_options is not None:
         return controllers
     measured = status.rehearsal.controller_heap_bytes if status.rehearsal is not None else None
     return controllers.model_copy(update={"heap_options": heap_options(measured)})
+
+
+def kafka4_controllers_image(status: MigrationStatus) -> str:
+    """Return the image of Kafka 4 that the controllers shall run, ``""`` while that is the one of ``spec.controllers``.
+
+    On the way back they keep it until every broker runs the release before again: a broker registers only with a
+    controller that supports its features (KIP-584).
+    """
+    leg = status.kafka4_leg
+    if leg is None or leg.began_at is None or not status.phase.row.on_kafka4 or leg.brokers_back_at is not None:
+        return ""
+    return leg.controllers_image
 
 
 def keyed_name(name: str, uid: str, attempt: int) -> str:

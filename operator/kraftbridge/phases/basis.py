@@ -60,6 +60,7 @@ def intent(status: MigrationStatus) -> Intent:
         status.batch,
         status.broker_undo,
         status.broker_upgrade,
+        status.kafka4_leg,
         status.broker_record,
         status.rollback,
         status.changed_fields,

@@ -12,7 +12,6 @@ from kraftbridge.models.conditions import ConditionType, Reason
 from kraftbridge.models.decision import ApplyControllers, PublishFinalManifest, RemoveConfigurations
 from kraftbridge.models.issued import IssuedListener
 from kraftbridge.models.observation import QuorumState, Unobserved
-from kraftbridge.models.phase import Phase
 from kraftbridge.models.report import Profile, Verdict
 from kraftbridge.models.spec import HandOver
 from kraftbridge.models.status import HandOverStatus
@@ -35,7 +34,7 @@ def is_wanted(step: StepContext) -> bool:
 
 
 def _is_asked(step: StepContext) -> bool:
-    return step.spec.hand_over is HandOver.CLEAN and step.status.phase is Phase.COMPLETED
+    return step.spec.hand_over is HandOver.CLEAN and step.status.phase.row.gives_back
 
 
 def blockers(step: StepContext) -> list[str]:
@@ -47,7 +46,9 @@ def blockers(step: StepContext) -> list[str]:
 
 def _verification_blockers(step: StepContext) -> list[str]:
     """Without log servers no verification can read the log any more."""
-    runs = [run for run in step.status.verifications if run.profile is Profile.REPLICAS and run.gate is Phase.COMPLETED]
+    runs = [
+        run for run in step.status.verifications if run.profile is Profile.REPLICAS and run.gate is step.status.phase
+    ]
     if not runs:
         return ["status.verifications has no verification of the completed migration"]
     last = runs[-1]

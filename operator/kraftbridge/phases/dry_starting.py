@@ -46,8 +46,14 @@ def stands(record: DryStartStatus | None, generation: int, now: datetime) -> boo
 
 
 def is_awaited(status: MigrationStatus) -> bool:
-    """Return whether the phase has copies started: once brokers restart, only for what somebody changed."""
+    """Return whether the phase has copies started: once brokers restart, only for what somebody changed.
+
+    Before the way on to Kafka 4 begins, copies start with its image.
+    """
     row = status.phase.row
+    leg = status.kafka4_leg
+    if leg is not None and leg.began_at is None:
+        return Part.DRY_START in row.needs
     is_changed = any(template.change is not None for template in status.templates)
     restarts = row.changes_brokers and (status.phase is not Phase.UPGRADING_BROKERS or bool(status.templates))
     return Part.DRY_START in row.needs and (is_changed or not restarts)

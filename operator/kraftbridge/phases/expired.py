@@ -104,7 +104,7 @@ def _phase_hindrances(step: StepContext) -> list[str]:
         return ["ZooKeeper contradicts what this attempt has read, and the next active controller would write to it"]
     if phase.row.mirrors and healing.unhealed(step) is not None:
         return ["the next active controller would overwrite differences in ZooKeeper"]
-    if phase.row.mirrors or phase in (Phase.PROVISIONING_QUORUM, Phase.COMPLETED):
+    if phase.row.mirrors or phase.row.on_kafka4 or phase in (Phase.PROVISIONING_QUORUM, Phase.COMPLETED):
         return []
     if phase is Phase.TAKING_OVER and rolls.is_before_the_claim(step):
         return []

@@ -1,5 +1,7 @@
 """The phases from Preflight to Completed: one ``run_…_phase`` each, in the order of `models.phase.FORWARD`. Pure.
 
+The way on to Kafka 4 is in `to_kafka4`.
+
 Each is a chain of steps.
 A step returns what the phase waits for, or None once it is done; the first wait ends the chain.
 """
@@ -31,6 +33,7 @@ from kraftbridge.phases import (
     canary,
     certificates,
     cleaning,
+    features,
     gates,
     hand_over,
     healing,
@@ -41,6 +44,7 @@ from kraftbridge.phases import (
     rests,
     roll_plan,
     shared_settings,
+    to_kafka4,
     topic_ids,
     upgrading,
     verifying,
@@ -705,7 +709,49 @@ def _end_hold(draft: Draft) -> Wait | None:
 def run_completed_phase(draft: Draft) -> Outcome:
     """Release the StatefulSets, then roll changes of ``spec.controllers`` out and keep ``spec.metadataVersion``.
 
-    The user stops ZooKeeper.
+    The user stops ZooKeeper. ``spec.target`` Kafka4 leads on.
+    """
+    if draft.spec.target is not Target.KAFKA4:
+        to_kafka4.drop_wish(draft)
+    return _run_given_back(draft, BrokerMode.KRAFT, _conclude_completed)
+
+
+def _conclude_completed(draft: Draft) -> Outcome:
+    if (waiting := metadata_version.ensure_version(draft)) is not None:
+        return waiting
+    return to_kafka4.prepare(draft) if draft.spec.target is Target.KAFKA4 else _rest_completed(draft)
+
+
+def run_kafka4_phase(draft: Draft) -> Outcome:
+    """Give the StatefulSets back with Kafka 4, and raise the features on the user's word, which ends the way back."""
+    if (turning := to_kafka4.turn_back(draft)) is not None:
+        return turning
+    return _run_given_back(draft, BrokerMode.KAFKA4, _conclude_kafka4)
+
+
+def _conclude_kafka4(draft: Draft) -> Outcome:
+    return features.ensure_features(draft) or _rest_kafka4(draft)
+
+
+def _rest_kafka4(step: StepContext) -> Wait:
+    leg = step.status.kafka4_leg
+    release = "" if leg is None else f" {leg.release}"
+    message = f"Every controller and broker runs Kafka{release}; {features.summary(step)}"
+    left_to_do = hand_over.summary(step)
+    return reached(f"{message}. {left_to_do}" if left_to_do else message)
+
+
+def _run_given_back(draft: Draft, mode: BrokerMode, conclude: Callable[[Draft], Outcome]) -> Outcome:
+    """Give the StatefulSets back, keep guard and controllers, and then conclude.
+
+    Parameters
+    ----------
+    draft
+        Decision of this step.
+    mode
+        Mode in which the brokers are given back.
+    conclude
+        What follows once nothing restarts.
     """
     stateful_sets = draft.stateful_sets()
     if isinstance(stateful_sets, Unobserved):
@@ -713,12 +759,12 @@ def run_completed_phase(draft: Draft) -> Outcome:
         rolling = rolls.roll_changed_controllers(draft) if draft.status.given_back_at is not None else None
         return rolling or Wait(str(stateful_sets), requeue_after=SLOW)
     draft.update(final_manifest=f"{draft.identity.name}-final-manifest-{draft.identity.uid[:UID_LENGTH]}")
-    if (waiting := _release(draft, stateful_sets)) is not None:
+    if (waiting := _release(draft, stateful_sets, mode)) is not None:
         return waiting
     alarm = hand_over.follow_guard(draft, stateful_sets)
     # The alarm is about the brokers' templates. It shows, and the controllers are rolled meanwhile.
     rolling = rolls.roll_changed_controllers(draft) or cleaning.conclude(draft)
-    return alarm or rolling or metadata_version.ensure_version(draft) or _rest_completed(draft)
+    return alarm or rolling or conclude(draft)
 
 
 def _rest_completed(step: StepContext) -> Wait:
@@ -738,12 +784,12 @@ def _use_of_zookeeper(step: StepContext) -> str:
     return "no broker uses ZooKeeper any more, and you can stop it"
 
 
-def _release(draft: Draft, stateful_sets: tuple[StatefulSetState, ...]) -> Wait | None:
+def _release(draft: Draft, stateful_sets: tuple[StatefulSetState, ...], mode: BrokerMode) -> Wait | None:
     """Give the StatefulSets back to their owner, one after the other."""
     held = [item for item in stateful_sets if item.lock == draft.identity.lock]
     if len(held) == len(stateful_sets) and not originals.lost(draft):
         # Another writer may have changed the operator's fields before the first release.
-        waiting = rolls.roll_brokers(draft, BrokerMode.KRAFT)
+        waiting = rolls.roll_brokers(draft, mode)
         if waiting is not None:
             return waiting
     hand_over.begin_guard(draft, stateful_sets)

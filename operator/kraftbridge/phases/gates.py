@@ -154,7 +154,7 @@ def liveness_blockers(step: StepContext, away: frozenset[int] = frozenset()) -> 
     broker_ids = step.status.broker_ids
     modes = {broker_ids.get(pod.name, -1): BrokerMode.of(pod.configuration) for _, pod in brokers_of(step)}
     modes = {broker_id: mode for broker_id, mode in modes.items() if broker_id not in away}
-    in_zookeeper = {broker_id for broker_id, mode in modes.items() if mode is not BrokerMode.KRAFT}
+    in_zookeeper = {broker_id for broker_id, mode in modes.items() if not mode.is_of_kraft}
     in_quorum = sum(mode.registers for mode in modes.values())
     return [*_zookeeper_liveness(step, in_zookeeper), *_quorum_liveness(step, in_quorum, len(away))]
 

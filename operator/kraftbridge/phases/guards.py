@@ -28,7 +28,7 @@ from kraftbridge.models.observation import (
 from kraftbridge.models.phase import ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.spec import ConfigStyle, MigrationSpec, OnDeletion
 from kraftbridge.models.status import MigrationStatus, WaitKind
-from kraftbridge.phases import belongings, expired, history, lost_quorum, originals, rollback, upgrading
+from kraftbridge.phases import belongings, expired, history, kafka4_leg, lost_quorum, originals, rollback, upgrading
 from kraftbridge.phases.draft import SLOW, Draft, Identity, Migration, StepContext, Wait
 from kraftbridge.phases.nodes import converging, restarts, rolls
 
@@ -39,7 +39,7 @@ def enforce(draft: Draft) -> Wait | None:
     That is a lost channel, another holder, a controller without the migration flag, another ZooKeeper,
     or an unknown broker.
     """
-    if (waiting := _without_channel(draft) or upgrading.missing_record(draft)) is not None:
+    if (waiting := _without_channel(draft) or _missing_record(draft)) is not None:
         return waiting
     if draft.status.phase.at_rest and not _rolls_controllers(draft):
         _release_leases(draft)
@@ -55,6 +55,10 @@ def enforce(draft: Draft) -> Wait | None:
         or expired.enforce(draft)
         or _strangers(draft)
     )
+
+
+def _missing_record(step: StepContext) -> Wait | None:
+    return upgrading.missing_record(step) or kafka4_leg.missing_record(step)
 
 
 def _refuse_other_zookeeper(draft: Draft) -> Wait | None:
@@ -136,7 +140,7 @@ def _hold_leases(draft: Draft) -> Wait | None:
 
 def _sets_to_hold(step: StepContext) -> tuple[StatefulSetState, ...] | Unobserved:
     """Return the StatefulSets on which Leases are held; once they were given back, those that their owner has kept."""
-    if step.status.phase is not Phase.COMPLETED or step.status.given_back_at is None:
+    if not step.status.phase.row.gives_back or step.status.given_back_at is None:
         return step.stateful_sets()
     unknown = (item for item in step.observation.stateful_sets if isinstance(item, Unobserved) and not item.absent)
     sets = tuple(item for item in step.observation.stateful_sets if not isinstance(item, Unobserved))
@@ -335,4 +339,6 @@ def blocked_deletion(step: StepContext) -> Wait | None:
 
 
 def _deletion_interrupts(identity: Identity, status: MigrationStatus) -> bool:
-    return identity.deleting and not status.phase.at_rest and status.phase not in (Phase.FINALIZING, Phase.ROLLING_BACK)
+    row = status.phase.row
+    ends_by_itself = row.on_kafka4 or status.phase in (Phase.FINALIZING, Phase.ROLLING_BACK)
+    return identity.deleting and not row.at_rest and not ends_by_itself

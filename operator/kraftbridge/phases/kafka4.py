@@ -1,6 +1,7 @@
 """What Kafka 4 makes of settings and of clients, told once every broker runs KRaft. Pure.
 
-Nothing here stops the migration, which ends with 3.9. Every statement is a row of `kraftbridge.models.kafka4_changes`.
+Nothing here stops the migration, which ends with 3.9. The way on to Kafka 4 does not begin before it is settled.
+Every statement is a row of `kraftbridge.models.kafka4_changes`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _CLASS: Final = re.compile(r"(?:[a-z_$][\w$]*\.)+[A-Z][\w$]*")
 _LISTS_OF_CLASSES: Final = frozenset({changes.REPORTERS, "kafka.metrics.reporters", "security.providers"})
 _LATER: Final = "Told once every broker runs KRaft (phase AwaitingFinalization)"
 _STOPS: Final = frozenset({Code.KAFKA4_REFUSES_VALUE, Code.KAFKA4_LACKS_CLASS})
+_HOLDS: Final = _STOPS | {Code.KAFKA4_REFUSES_CLIENTS, Code.KAFKA4_CLIENTS_UNKNOWN}
 
 
 class Kind(StrEnum):
@@ -247,6 +249,27 @@ def track(draft: Draft) -> None:
     draft.set_condition(ConditionType.READY_FOR_KAFKA4, *_condition(draft, seen, found))
 
 
+def not_known(step: StepContext) -> str:
+    """Return why it is not known now what Kafka 4 makes of the settings, ``""`` if it is."""
+    seen = step.observation.kafka4
+    if isinstance(seen, Unobserved):
+        return str(seen)
+    if not seen.brokers:
+        return "no broker told its settings"
+    return _untold(step, seen)
+
+
+def standing(step: StepContext) -> tuple[FindingStatus, ...]:
+    """Return the findings that keep the way to Kafka 4 from beginning: of those that stop a node or refuse a client."""
+    seen = step.observation.kafka4
+    clients = step.status.kafka4
+    if isinstance(seen, Unobserved) or clients is None:
+        return ()
+    accepts = step.spec.preflight.accepts
+    found = findings(step, seen, clients)
+    return tuple(each for each in found if each.code in _HOLDS and not accepts(each.code, each.object))
+
+
 def _condition(step: StepContext, seen: KafkaSettings, found: tuple[FindingStatus, ...]) -> tuple[Status, Reason, str]:
     """Return status, reason and message of the condition."""
     words = ". ".join(each.sentence for each in found[:_SHOWN])
@@ -269,6 +292,17 @@ def _unknown(step: StepContext, seen: KafkaSettings, found: tuple[FindingStatus,
     """Return what is not known of the settings, ``""`` if nothing."""
     if not seen.brokers:
         return "No broker told its settings"
+    if untold := _untold(step, seen):
+        return untold
+    if any(each.code == Code.KAFKA4_PLUGIN_UNKNOWN for each in found):
+        return "It is not known whether Kafka 4 loads every class that the settings name"
+    if any(each.code == Code.KAFKA4_CLIENTS_UNKNOWN for each in found) and not old_clients.is_accepted(step):
+        return "It is not known whether Kafka 4 refuses a client"
+    return ""
+
+
+def _untold(step: StepContext, seen: KafkaSettings) -> str:
+    """Return which settings nobody told, ``""`` if all are known."""
     for broker in sorted({*step.status.broker_ids.values(), *seen.brokers}):
         absent = Unobserved(f"configuration of broker {broker}", "it is not among the brokers that run")
         answer = seen.brokers.get(broker, absent)
@@ -276,8 +310,4 @@ def _unknown(step: StepContext, seen: KafkaSettings, found: tuple[FindingStatus,
             return str(answer)
     if seen.hidden_topics:
         return f"The operator may not read the configuration of {first(seen.hidden_topics)}"
-    if any(each.code == Code.KAFKA4_PLUGIN_UNKNOWN for each in found):
-        return "It is not known whether Kafka 4 loads every class that the settings name"
-    if any(each.code == Code.KAFKA4_CLIENTS_UNKNOWN for each in found) and not old_clients.is_accepted(step):
-        return "It is not known whether Kafka 4 refuses a client"
     return ""

@@ -248,7 +248,7 @@ def _offline_meanwhile(step: StepContext) -> str:
     if isinstance(sets, Unobserved):
         return "Brokers in KRaft mode restart all at once."
     pods = broker_pods(step)
-    on_kraft = sum(pod.configuration.startswith(BrokerMode.KRAFT) for pod in pods)
+    on_kraft = sum(BrokerMode.of(pod.configuration).is_of_kraft for pod in pods)
     if not on_kraft:
         return "The brokers serve meanwhile, and restart one at a time."
     return (

@@ -22,11 +22,13 @@ from kraftbridge.phases import (
     certificates,
     dry_starting,
     expired,
+    features,
     gates,
     guards,
     healing,
     history,
     kafka4,
+    kafka4_leg,
     lost_quorum,
     metadata_version,
     originals,
@@ -57,6 +59,7 @@ from kraftbridge.phases.forward import (
     run_completed_phase,
     run_dual_write_phase,
     run_finalizing_phase,
+    run_kafka4_phase,
     run_preflight_phase,
     run_provisioning_quorum_phase,
     run_rolling_brokers_phase,
@@ -64,6 +67,11 @@ from kraftbridge.phases.forward import (
     run_upgrading_brokers_phase,
 )
 from kraftbridge.phases.nodes import brokers, converging, deadlines, restarts, sights, templates
+from kraftbridge.phases.to_kafka4 import (
+    run_kafka4_brokers_phase,
+    run_kafka4_controllers_phase,
+    run_leaving_kafka4_phase,
+)
 
 
 def decide(migration: Migration, observation: Observation, now: datetime) -> Decision:
@@ -138,6 +146,7 @@ def _take_step(draft: Draft) -> Outcome:
     templates.track(draft)
     topic_ids.track(draft)
     kafka4.track(draft)
+    kafka4_leg.track(draft)
     outcome = _run_phase(draft)
     converging.remove_superseded(draft)
     return outcome
@@ -158,6 +167,7 @@ def _run_phase(draft: Draft) -> Outcome:
         return paused
     if (no := draft.refusal()) and draft.status.waiting is not None:
         metadata_version.take_refused_change_back(draft)
+        features.take_refusal_back(draft)
         return Wait(f"refused: {no}", reason=Reason.REFUSED, stalled=True, requeue_after=SLOW)
     if target is Target.ZOOKEEPER and phase is Phase.PREFLIGHT:
         return Wait(
@@ -191,10 +201,24 @@ def _run(draft: Draft, phase: Phase) -> Outcome:
             return run_finalizing_phase(draft)
         case Phase.COMPLETED:
             return run_completed_phase(draft)
+        case Phase.KAFKA4_CONTROLLERS | Phase.KAFKA4_BROKERS | Phase.KAFKA4 | Phase.LEAVING_KAFKA4:
+            return _run_around_kafka4(draft, phase)
         case Phase.ROLLING_BACK:
             return rollback.run_rolling_back_phase(draft)
         case Phase.ROLLED_BACK:
             return rollback.run_rolled_back_phase(draft)
+
+
+def _run_around_kafka4(draft: Draft, phase: Phase) -> Outcome:
+    match phase:
+        case Phase.KAFKA4_CONTROLLERS:
+            return run_kafka4_controllers_phase(draft)
+        case Phase.KAFKA4_BROKERS:
+            return run_kafka4_brokers_phase(draft)
+        case Phase.LEAVING_KAFKA4:
+            return run_leaving_kafka4_phase(draft)
+        case _:
+            return run_kafka4_phase(draft)
 
 
 def _paused(step: StepContext) -> Wait | None:
@@ -220,6 +244,8 @@ def _refused_target(step: StepContext) -> Wait | None:
         if phase.reversible:
             return None
         message = f"spec.target ZooKeeper refused: phase {phase} cannot be rolled back; set spec.target to KRaft"
+    elif phase.row.on_kafka4 or target is Target.KAFKA4:
+        return _refused_around_kafka4(phase, target)
     elif phase in FORWARD and FORWARD.index(phase) > FORWARD.index(LAST_PHASE[target]):
         if phase is Phase.FINALIZING:
             # A partly finalized quorum must be finished.
@@ -229,6 +255,19 @@ def _refused_target(step: StepContext) -> Wait | None:
         )
     else:
         return None
+    return for_user(message, Reason.REFUSED)
+
+
+def _refused_around_kafka4(phase: Phase, target: Target) -> Wait | None:
+    """Return why ``spec.target`` cannot hold where it, or the phase, is about Kafka 4; None when it can."""
+    if phase.row.on_kafka4:
+        if target in (Target.KRAFT, Target.KAFKA4):
+            return None
+        message = f"spec.target {target} refused: phase {phase} comes after it; set spec.target to KRaft or Kafka4"
+    elif phase is Phase.COMPLETED:
+        return None
+    else:
+        message = f"spec.target Kafka4 refused: it is possible once the phase is {Phase.COMPLETED}, and it is {phase}"
     return for_user(message, Reason.REFUSED)
 
 
@@ -341,6 +380,7 @@ def _progress(before: MigrationStatus, after: MigrationStatus) -> bool:
             None if s.controllers is None else s.controllers.change,
             s.target,
             s.quorum_restart,
+            s.kafka4_leg,
             s.degraded_since,
         )
 
@@ -369,7 +409,10 @@ def _rollback_possible(step: StepContext) -> tuple[Status, Reason, str]:
     """Return status, reason and message of the condition."""
     zookeeper = step.observation.zookeeper
     if not step.status.phase.reversible:
-        return "False", Reason.FINALIZED, "The migration is being or has been finalized and cannot be rolled back"
+        message = "The migration is being or has been finalized and cannot be rolled back"
+        if step.status.phase.row.on_kafka4:
+            message += ". Kafka4Leavable says whether the release before Kafka 4 can come back"
+        return "False", Reason.FINALIZED, message
     if (refused := uids.possible(step)) is not None:
         return refused
     if not step.status.changes_brokers:
@@ -436,10 +479,15 @@ def deletion_blocker(status: MigrationStatus) -> str:
     """Return why a migration must not be deleted now, ``""`` when it holds no object of the user."""
     if status.phase is Phase.PROVISIONING_QUORUM and not status.changed_fields and status.controllers is None:
         return ""
-    if status.phase is Phase.COMPLETED and status.given_back_at is None:
+    if status.phase.row.gives_back and status.given_back_at is None:
         return "the StatefulSets are being released"
     if status.phase.at_rest:
         return ""
+    if status.phase.row.on_kafka4:
+        return (
+            f"the migration is in phase {status.phase} and restarts nodes; the resource goes by itself once it rests. "
+            "The annotation kraftbridge.dev/abandon=true removes it at once and leaves the cluster as it is"
+        )
     return (
         f"the migration is in phase {status.phase} and configures the brokers. "
         "Set spec.target to ZooKeeper to roll back, or spec.onDeletion to Finish to continue to spec.target; "
@@ -451,13 +499,15 @@ def release_blocker(status: MigrationStatus) -> str:
     """Return why the operator of a migration must not be removed now, ``""`` when it waits for nobody but the user."""
     phase = status.phase
     controllers = status.controllers
+    if phase.row.on_kafka4 and not phase.at_rest:
+        return f"phase {phase} is not at rest. Wait until the condition Ready is True"
     if not phase.at_rest:
         way_back = " or back (spec.target: ZooKeeper)" if phase.reversible else ""
         return (
             f"phase {phase} is not at rest. Bring the migration to Completed{way_back}, "
             "or delete it with the annotation kraftbridge.dev/abandon=true, which leaves the cluster as it is"
         )
-    if phase is Phase.COMPLETED and status.given_back_at is None:
+    if phase.row.gives_back and status.given_back_at is None:
         return "the StatefulSets of the brokers are being released. Wait until the condition Ready is True"
     if expired.is_under_way(status):
         return "all controllers restart, since their certificate had ended. Wait until the condition Ready is True"

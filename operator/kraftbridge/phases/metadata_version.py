@@ -54,14 +54,14 @@ Nodes = Mapping[int, NodeFeatures]
 
 def track(draft: Draft) -> None:
     """Record the cluster's level and the range of every node; during the migration, record that the change waits."""
-    if draft.status.phase is not Phase.COMPLETED:
+    if draft.status.phase is not Phase.COMPLETED and not draft.status.phase.row.on_kafka4:
         _track_waiting(draft)
         return
-    nodes = _nodes(draft)
+    nodes = nodes_of(draft)
     if isinstance(nodes, str):
         return  # keep the last observation
     record = _record(draft)
-    current = _current(draft, nodes)
+    current = current_of(draft, nodes)
     changes: dict[str, object] = {"nodes": tuple(_levels(draft, i, node) for i, node in sorted(nodes.items()))}
     if current is not None:
         changes["current"] = name_of(current)
@@ -98,7 +98,7 @@ def _role(step: StepContext, node_id: int) -> str:
 def ensure_version(draft: Draft) -> Wait | None:
     """Bring metadata.version to ``spec.metadataVersion``; return None when there is nothing to do."""
     wanted = draft.spec.metadata_level
-    nodes = _nodes(draft)
+    nodes = nodes_of(draft)
     _drop_unless_wanted(draft, wanted)
     if unable := _unable_templates(draft, nodes):
         return _refuse(draft, unable, wanted, Reason.SOFTWARE_TOO_OLD)
@@ -106,7 +106,7 @@ def ensure_version(draft: Draft) -> Wait | None:
         message = "spec.metadataVersion is not set: metadata.version stays"
         _set(draft, MetadataVersionState.OBSERVED, message, Reason.NOT_ASKED)
         return None
-    if _is_clean(draft) and (isinstance(nodes, str) or _current(draft, nodes) != wanted):
+    if _is_clean(draft) and (isinstance(nodes, str) or current_of(draft, nodes) != wanted):
         _set_without_log(draft, wanted)
         return None
     if isinstance(nodes, str):
@@ -114,7 +114,7 @@ def ensure_version(draft: Draft) -> Wait | None:
     change = _unfinished(draft)
     if change is not None:
         return _follow(draft, change, nodes)
-    current = _current(draft, nodes)
+    current = current_of(draft, nodes)
     if current is None:
         return _set_waiting(draft, "the active controller has not loaded its image yet", wanted)
     if behind := _behind(nodes, current):
@@ -128,7 +128,7 @@ def ensure_version(draft: Draft) -> Wait | None:
 
 def is_settled(step: StepContext) -> bool:
     """Return whether nothing is left to change: what the spec asks for is in force, or it asks for nothing."""
-    if step.spec.metadata_level is None:
+    if step.spec.metadata_level is None or step.status.phase.row.on_kafka4:
         return _unfinished(step) is None
     record = _record(step)
     return record.state is MetadataVersionState.IN_FORCE and record.target_level == step.spec.metadata_level
@@ -176,7 +176,7 @@ def _begin(draft: Draft, nodes: Nodes, current: int, wanted: int) -> Wait:
     if unable := _unable(draft, nodes, wanted):
         words = f"metadata.version {text_of(wanted)} is refused: {_some(unable)}; nothing was changed"
         return _refuse(draft, words, wanted)
-    if blockers := _not_settled(draft) or gates.quorum_blockers(draft) or _not_whole(draft):
+    if blockers := not_settled(draft) or gates.quorum_blockers(draft) or _not_whole(draft):
         return _set_waiting(draft, f"before metadata.version is changed: {blockers[0]}", wanted)
     record = _record(draft)
     upgrade = Upgrade.between(current, wanted)
@@ -224,7 +224,7 @@ def _ensure_verified_before(draft: Draft, number: int) -> Wait | None:
 def _follow(draft: Draft, change: MetadataVersionChange, nodes: Nodes) -> Wait | None:
     """Follow a recorded change: repeat the request until Kafka commits it, wait until every node has it, verify."""
     wanted = change.to_level
-    if _current(draft, nodes) != wanted:
+    if current_of(draft, nodes) != wanted:
         if draft.now - change.started_at > timedelta(seconds=draft.spec.verification.max_age_seconds):
             # The checks of the change are out of date, so they run again.
             _forget_change(draft)
@@ -267,7 +267,7 @@ def _send(draft: Draft, change: MetadataVersionChange) -> Wait:
 # ------------------------------------------------------------------------------------------------ what must hold
 
 
-def _nodes(step: StepContext) -> Nodes | str:
+def nodes_of(step: StepContext) -> Nodes | str:
     """Return the features of every controller and of every broker in Metadata, or which part or node did not answer."""
     features = step.observation.features
     cluster = step.observation.cluster
@@ -284,12 +284,16 @@ def _nodes(step: StepContext) -> Nodes | str:
     return nodes
 
 
-def _current(step: StepContext, nodes: Nodes) -> int | None:
-    """Return the level that the active controller has finalized; None without a leader, or while it has no image."""
+def leader_of(step: StepContext, nodes: Nodes) -> NodeFeatures | None:
+    """Return the features of the active controller, None without a leader."""
     quorum = step.observation.quorum
-    if isinstance(quorum, Unobserved) or quorum.leader_id not in nodes:
-        return None
-    return nodes[quorum.leader_id].finalized.get(FEATURE)
+    return None if isinstance(quorum, Unobserved) else nodes.get(quorum.leader_id)
+
+
+def current_of(step: StepContext, nodes: Nodes) -> int | None:
+    """Return the level that the active controller has finalized; None without a leader, or while it has no image."""
+    leader = leader_of(step, nodes)
+    return None if leader is None else leader.finalized.get(FEATURE)
 
 
 def _behind(nodes: Nodes, level: int, after_offset: int = -1) -> list[str]:
@@ -328,7 +332,7 @@ def _all_sets(step: StepContext) -> tuple[StatefulSetState, ...] | Unobserved:
 
 def _unable_templates(step: StepContext, nodes: Nodes | str) -> str:
     """Return the StatefulSets whose template starts a Kafka without the present level: new pods would shut down."""
-    level = None if isinstance(nodes, str) else _current(step, nodes)
+    level = None if isinstance(nodes, str) else current_of(step, nodes)
     if level is None:
         return ""
     unable = [unable_template(stateful_set, level) for stateful_set in observed(_all_sets(step), ())]
@@ -338,7 +342,7 @@ def _unable_templates(step: StepContext, nodes: Nodes | str) -> str:
     return f"metadata.version is {text_of(level)}: {_some(reasons)}"
 
 
-def _not_settled(step: StepContext) -> list[str]:
+def not_settled(step: StepContext) -> list[str]:
     """Every pod runs the current template, so the next pods support the same range of levels."""
     sets = _all_sets(step)
     if isinstance(sets, Unobserved):

@@ -41,7 +41,7 @@ def _answering(status: MigrationStatus, _now: datetime) -> bool:
 
 def _restarting(status: MigrationStatus, _now: datetime) -> bool:
     changing = status.controllers is not None and status.controllers.change is not None
-    return status.phase is not Phase.COMPLETED or status.given_back_at is None or changing
+    return not status.phase.row.gives_back or status.given_back_at is None or changing
 
 
 def _rolling(status: MigrationStatus, _now: datetime) -> bool:
@@ -77,6 +77,13 @@ def tells_kafka4(status: MigrationStatus) -> bool:
     return status.hand_over is None or status.hand_over.ended_at is None
 
 
+def _validates(status: MigrationStatus, _now: datetime) -> bool:
+    """Return whether the active controller is asked to validate a feature."""
+    if status.phase.row.on_kafka4:
+        return status.kafka4_leg is not None and status.kafka4_leg.asks is not None
+    return status.metadata_version is not None and status.metadata_version.validates
+
+
 _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.CONTROLLERS: lambda status, _: status.controllers is not None,
     Part.CONTROLLER_FEATURES: lambda status, _: status.controllers is not None,
@@ -102,6 +109,6 @@ _EXISTS: Final[Mapping[Part, Callable[[MigrationStatus, datetime], bool]]] = {
     Part.START_LOG: lambda status, _: status.watched_start is not None or _restarts_broker(status),
     Part.BROKER_NOW: comparison_is_due,
     Part.KAFKA4: lambda status, _: tells_kafka4(status),
-    Part.FEATURE_ANSWER: lambda status, _: status.metadata_version is not None and status.metadata_version.validates,
+    Part.FEATURE_ANSWER: _validates,
 }
 """Whether the source of a part exists. A part that is not here can always be asked for."""

@@ -130,13 +130,14 @@ def leading_controller(step: StepContext) -> int | None:
 def has_loaded(step: StepContext, node_id: int) -> bool:
     """Return whether a controller has loaded an image of the metadata.
 
-    One without a metrics agent then has finalized features (ApiVersions, KIP-584).
+    One without a metrics agent, or with Kafka 4, then has finalized features (ApiVersions, KIP-584).
     """
-    if node_id in without_agent(step):
+    metrics = step.observation.metrics.get(node_id)
+    of_kafka4 = isinstance(metrics, ControllerMetrics) and metrics.zk_migration_state is ZkMigrationState.ABSENT
+    if of_kafka4 or node_id in without_agent(step):
         features = step.observation.features
         own = None if isinstance(features, Unobserved) else features.get(node_id)
         return isinstance(own, NodeFeatures) and bool(own.finalized)
-    metrics = step.observation.metrics.get(node_id)
     return isinstance(metrics, ControllerMetrics) and metrics.zk_migration_state is not ZkMigrationState.NOT_LOADED
 
 

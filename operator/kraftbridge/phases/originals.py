@@ -60,7 +60,7 @@ def keep(draft: Draft) -> None:
 def lost(step: StepContext) -> tuple[StatefulSetState, ...]:
     """Return the StatefulSets that carry an overlay, and whose original state neither Secret holds; none given back."""
     gone = tuple(s for s in _own_sets(step) if s.overlay and not s.original.digest)
-    if step.status.phase is Phase.COMPLETED:
+    if step.status.phase.row.gives_back:
         return tuple(s for s in gone if s.lock == step.identity.lock)
     return gone
 

@@ -17,7 +17,6 @@ from typing import Final
 from kraftbridge.models.conditions import ConditionType, Reason, Status
 from kraftbridge.models.issued import IssuedListener, IssuedSecret, PresentedCertificate
 from kraftbridge.models.observation import NOT_NEEDED, ControllersWorkload, PodState, Unobserved
-from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import HeldCertificate, ListenerCertificatesStatus, PresentedStatus, first
 from kraftbridge.phases import observed
 from kraftbridge.phases.draft import Draft, StepContext, Wait
@@ -142,7 +141,7 @@ def _brokers_with_listener(step: StepContext) -> list[PodState] | None:
         return []
     if isinstance(step.stateful_sets(), Unobserved):
         return None
-    return [pod for pod in observed.broker_pods(step) if pod.configuration or phase is Phase.COMPLETED]
+    return [pod for pod in observed.broker_pods(step) if pod.configuration or phase.row.gives_back]
 
 
 def _loaded(pod: PodState, held: Sequence[HeldCertificate]) -> HeldCertificate | None:

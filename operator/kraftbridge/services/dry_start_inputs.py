@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from kraftbridge.builders import dry_start_pods as builder
-from kraftbridge.builders.broker_overlays import INHERITED_OPTIONS, configuration, overlaid_settings
+from kraftbridge.builders.broker_overlays import INHERITED_OPTIONS, BrokerFacts, configuration, overlaid_settings
 from kraftbridge.builders.dry_start_pods import CopyFacts
 from kraftbridge.builders.pods import completed, with_settings
 from kraftbridge.config import Settings
 from kraftbridge.copies import dry_start
 from kraftbridge.copies.image_pulls import Wanted, images_of
 from kraftbridge.exceptions import InvalidSpecError, ObservationError
-from kraftbridge.models.dry_start import UNKNOWN_BROKER, ListenerOfControllers
+from kraftbridge.models.dry_start import UNKNOWN_BROKER, CopyKey, ListenerOfControllers
 from kraftbridge.models.mounted_files import FilesKind, MountedFiles
 from kraftbridge.models.objects import entries, section
 from kraftbridge.models.phase import BrokerMode
@@ -36,6 +36,8 @@ from kraftbridge.storage.ports import Object, ReadPort
 _POD: Final = ("v1", "Pod")
 _SERVICE: Final = ("v1", "Service")
 _DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"  # noqa: S108 - Kafka's default of log.dir
+
+_ZOOKEEPER: Final = "ZooKeeper"
 
 Copy = tuple[CopyFacts, Mapping[str, str]]
 """What a copy is made from, and the settings that its mode sets."""
@@ -82,7 +84,7 @@ class InputReader:
         sources = self._sources(migration)
         listener, untried = self._listener(migration)
         return Inputs(
-            sources, listener, untried, _fingerprint(migration.spec, self._settings, sources, listener, untried)
+            sources, listener, untried, _fingerprint(_next_spec(migration), self._settings, sources, listener, untried)
         )
 
     def _sources(self, migration: Migration) -> tuple[_Source, ...]:
@@ -176,8 +178,7 @@ class InputReader:
                     f"StatefulSet {name}", f"it has no container {spec.brokers.container}, or it carries an overlay"
                 )
             brokers = self._facts.brokers(migration, original)
-            bridge = [mode for mode in modes_of(brokers) if mode.is_of_bridge]
-            for key in dry_start.copies_of(name, sorted(source.pods), bridge):
+            for key in _keys(brokers, name, sorted(source.pods)):
                 if shows_ids and key.mode is not BrokerMode.ZOOKEEPER:
                     continue
                 changed, files = builder.overlaid(spec, brokers, migration.identity.name, source.stateful_set, key.mode)
@@ -266,7 +267,7 @@ class InputReader:
         for name, of_set in sorted(by_set.items()):
             templates = [copy.stateful_set["spec"]["template"]["spec"] for copy in of_set]
             wanted.append(Wanted(f"StatefulSet/{name}", images_of(*templates), templates[0]))
-        spec = migration.spec
+        spec = _next_spec(migration)
         pods = completed(spec.pods, self._facts.pod_defaults(migration.identity.namespace, spec))
         controllers = with_settings({"metadata": {}, "spec": {}}, pods, spec.controllers)["spec"]
         images = {
@@ -287,11 +288,18 @@ class InputReader:
         labels = {node["metadata"]["name"]: section(node, "metadata", "labels") for node in nodes}
         return dict(sorted(labels.items()))
 
-    def closed(self, identity: Identity, spec: MigrationSpec, sources: Sequence[_Source]) -> tuple[str, ...]:
+    def closed(
+        self, identity: Identity, spec: MigrationSpec, sources: Sequence[_Source], *, ended: bool = False
+    ) -> tuple[str, ...]:
         """Return the addresses that copies must not reach.
 
         The operator reaches each of them; otherwise a failed connection would prove nothing.
         The metadata server of a cloud and an address outside of the cluster are among them only where it does.
+
+        Parameters
+        ----------
+        ended
+            Whether the migration has ended, so that ZooKeeper may be gone.
 
         Raises
         ------
@@ -313,9 +321,9 @@ class InputReader:
         if host := os.environ.get("KUBERNETES_SERVICE_HOST"):
             server = [f"{bracketed(host)}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}"]
         kept: list[str] = []
-        for target, addresses in (("ZooKeeper", zookeeper), ("the brokers", brokers), ("the API server", server)):
+        for target, addresses in ((_ZOOKEEPER, zookeeper), ("the brokers", brokers), ("the API server", server)):
             reached = reachable(sorted(addresses))
-            if addresses and not reached:
+            if addresses and not reached and not (ended and target == _ZOOKEEPER):
                 tried = ", ".join(sorted(addresses)[:5])
                 raise ObservationError(
                     target, f"the operator itself reaches none of {tried}, so a probe that fails would prove nothing"
@@ -324,6 +332,23 @@ class InputReader:
         # In a cluster without a way out nothing is there to close, and a failed connection would prove nothing.
         kept += reachable(self._settings.beyond_the_cluster)
         return tuple(dict.fromkeys(kept))
+
+
+def _keys(brokers: BrokerFacts, name: str, ordinals: Sequence[int]) -> tuple[CopyKey, ...]:
+    """Return the copies that are made of a StatefulSet."""
+    if brokers.kafka4 is not None:
+        return dry_start.copies_for_kafka4(name, ordinals)
+    bridge = [mode for mode in modes_of(brokers) if mode.is_of_bridge]
+    return dry_start.copies_of(name, ordinals, bridge)
+
+
+def _next_spec(migration: Migration) -> MigrationSpec:
+    """Return the spec with the image that the controllers get next."""
+    leg = migration.status.kafka4_leg
+    if leg is None:
+        return migration.spec
+    controllers = migration.spec.controllers.model_copy(update={"image": leg.controllers_image})
+    return migration.spec.model_copy(update={"controllers": controllers})
 
 
 def channels_of(kubernetes: ReadPort, namespace: str, spec: MigrationSpec) -> tuple[BrokersSpec, ...]:

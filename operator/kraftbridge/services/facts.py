@@ -197,7 +197,7 @@ class Facts:
             mount=ISSUED_DIRECTORY if facts.issued_secret else "",
             former_container=recorded.container,
             former_volumes=recorded.volumes,
-            images=(spec.brokers.container, *recorded.init_containers) if facts.upgrade is not None else (),
+            images=(spec.brokers.container, *recorded.init_containers) if facts.image_in(mode) is not None else (),
         )
         return without_overlay(stateful_set, overlaid)
 
@@ -267,6 +267,7 @@ class Facts:
             issued_secret=names.issued_brokers_secret(identity.name, identity.uid) if issued else "",
             files=original.files,
             upgrade=original_state.upgrade_of(migration.spec, migration.status, original),
+            kafka4=original_state.kafka4_of(migration.status, original),
         )
 
     def controllers(self, migration: Migration) -> ControllersFacts:

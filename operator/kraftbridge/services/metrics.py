@@ -158,7 +158,7 @@ def _certificate_ends(status: MigrationStatus) -> dict[str, datetime]:
 
 
 def _quorum_lag(status: MigrationStatus) -> int | None:
-    if status.phase in {Phase.COMPLETED, Phase.ROLLED_BACK}:
+    if status.phase in {Phase.COMPLETED, Phase.KAFKA4, Phase.ROLLED_BACK}:
         return None  # the operator does not ask the quorum any more; the status keeps the last answer
     quorum = status.quorum
     if quorum is None or quorum.max_lag_records is None:

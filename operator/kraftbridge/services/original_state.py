@@ -16,6 +16,7 @@ from kraftbridge.builders.broker_overlays import (
     INHERITED_OPTIONS,
     ISSUED_VOLUME,
     BrokerFacts,
+    NewImage,
     Upgrade,
     environment,
     overlaid_variable,
@@ -76,6 +77,12 @@ def upgrade_of(spec: MigrationSpec, status: MigrationStatus, original: OriginalS
     if asked is None or found is None or not found.needed:
         return None
     return Upgrade(asked.image, asked.env, found.protocol, original.init_containers, found.lifts_alone)
+
+
+def kafka4_of(status: MigrationStatus, original: OriginalState) -> NewImage | None:
+    """Return what brings brokers to Kafka 4, None where that is not prepared."""
+    leg = status.kafka4_leg
+    return None if leg is None else NewImage(leg.image, original.init_containers)
 
 
 def restored_state(spec: MigrationSpec, status: MigrationStatus, original: OriginalState) -> OriginalState:
@@ -222,7 +229,9 @@ def variables_of_modes(spec: MigrationSpec, facts: BrokerFacts) -> set[str]:
 
 def modes_of(facts: BrokerFacts) -> tuple[BrokerMode, ...]:
     """Return the modes to which an overlay brings brokers, in their order."""
-    others = (BrokerMode.MIGRATION, BrokerMode.KRAFT)
+    others: tuple[BrokerMode, ...] = (BrokerMode.MIGRATION, BrokerMode.KRAFT)
+    if facts.kafka4 is not None:
+        others = (*others, BrokerMode.KAFKA4)
     if facts.upgrade is None:
         return others
     lifted = (BrokerMode.LIFTED,) if facts.upgrade.lifts_alone else ()
@@ -289,7 +298,7 @@ def restoring_patches(
         )
         container = {"name": original.container["name"], **order, "env": []}
         by_manager.setdefault(manager, {"containers": [container]})["containers"][0]["env"].append(present[name])
-    if mode is BrokerMode.ZOOKEEPER:
+    if facts.image_in(mode) is None or mode is BrokerMode.ZOOKEEPER:
         for kind, name in _with_image(original, facts):
             manager = _owner(original.managed_fields, f"f:{kind}", f'k:{{"name":"{name}"}}', "f:image")
             listed = by_manager.setdefault(manager, {}).setdefault(kind, [])
@@ -307,7 +316,7 @@ def restoring_patches(
 
 def _with_image(original: OriginalState, facts: BrokerFacts) -> list[tuple[str, str]]:
     """Return the containers whose image the overlays change, each with the list that it stands in."""
-    if facts.upgrade is None:
+    if facts.upgrade is None and facts.kafka4 is None:
         return []
     return [("containers", original.container["name"]), *(("initContainers", n) for n in original.init_containers)]
 

@@ -226,8 +226,8 @@ class ControllerClient:
         self._alter_canary(value=0.0, remove=True)
         self._act(f"deletion of topic {name}", delete)
 
-    def validate_metadata_version(self, level: int, upgrade: Upgrade) -> FeatureAnswer:
-        """Validate a change of metadata.version at the active controller without making it.
+    def validate_metadata_version(self, level: int, upgrade: Upgrade, feature: str = FEATURE) -> FeatureAnswer:
+        """Validate a change of metadata.version, or of another feature, at the active controller without making it.
 
         The request has ``validate_only`` (KIP-778).
 
@@ -240,19 +240,21 @@ class ControllerClient:
             No active controller answered.
         """
         try:
-            self._ask_leader(_feature_update(level, upgrade, validate_only=True), WRITE_SECONDS)
+            self._ask_leader(_feature_update(feature, level, upgrade, validate_only=True), WRITE_SECONDS)
         except _AnswerError as error:
             if error.code not in _REFUSALS:
                 raise ObservationError(
-                    self._source, f"validation of metadata.version {text_of(level)}: {error}"
+                    self._source, f"validation of {feature} {_level_text(feature, level)}: {error}"
                 ) from error
-            return FeatureAnswer(level, upgrade, accepted=False, words=error.words)
+            return FeatureAnswer(level, upgrade, accepted=False, words=error.words, feature=feature)
         except _NobodyError as error:
-            raise ObservationError(self._source, f"no active controller validates metadata.version: {error}") from error
-        return FeatureAnswer(level, upgrade, accepted=True)
+            raise ObservationError(self._source, f"no active controller validates {feature}: {error}") from error
+        return FeatureAnswer(level, upgrade, accepted=True, feature=feature)
 
-    def update_metadata_version(self, level: int, upgrade: Upgrade) -> None:
-        """Change the finalized metadata.version at the active controller; returns when the record is committed.
+    def update_metadata_version(self, level: int, upgrade: Upgrade, feature: str = FEATURE) -> None:
+        """Change the finalized level of metadata.version, or of another feature, at the active controller.
+
+        It returns when the record is committed.
 
         Raises
         ------
@@ -261,7 +263,8 @@ class ControllerClient:
         ActionError
             No active controller accepted the request.
         """
-        self._act(f"change of metadata.version to {text_of(level)}", _feature_update(level, upgrade))
+        words = f"change of {feature} to {_level_text(feature, level)}"
+        self._act(words, _feature_update(feature, level, upgrade))
 
     def _alter_canary(self, *, value: float, remove: bool) -> None:
         entry = AlterClientQuotasRequest.EntryData
@@ -346,9 +349,15 @@ class _NobodyError(Exception):
     """No controller answered as leader."""
 
 
-def _feature_update(level: int, upgrade: Upgrade, *, validate_only: bool = False) -> Callable[[Connection], None]:
+def _level_text(feature: str, level: int) -> str:
+    return text_of(level) if feature == FEATURE else str(level)
+
+
+def _feature_update(
+    feature: str, level: int, upgrade: Upgrade, *, validate_only: bool = False
+) -> Callable[[Connection], None]:
     key = UpdateFeaturesRequest.FeatureUpdateKey
-    updates = [key(feature=FEATURE, max_version_level=level, upgrade_type=_UPGRADE_TYPES[upgrade])]
+    updates = [key(feature=feature, max_version_level=level, upgrade_type=_UPGRADE_TYPES[upgrade])]
 
     def ask(connection: Connection) -> None:
         answer = connection.call(
@@ -385,6 +394,7 @@ _ZK_MIGRATION_STATES: Final = {
 }
 """Numbers of ``org.apache.kafka.metadata.migration.ZkMigrationState`` since Kafka 3.5, and the gauge's own -1."""
 
+_OF_MIGRATION: Final = frozenset({"ZkMigrationState", "MigratingZkBrokerCount"})
 _CONTROLLER_GAUGE: Final = "kafka_controller_KafkaController_Value"
 """``kafka.controller:type=KafkaController,name=…``, attribute ``Value``."""
 _RAFT_PREFIX: Final = "kafka_server_raft_metrics_"
@@ -465,7 +475,9 @@ def parse_controller_metrics(node_id: int, page: str) -> ControllerMetrics:
             raise ValueError(f"gauge {name} has the value {value}, which is not a whole number")
         return int(value)
 
-    state = _ZK_MIGRATION_STATES.get(whole("ZkMigrationState"))
+    # Kafka 4 has neither of the gauges of a migration; a page that lacks one of them is none of 3.9.
+    knows_migration = not _OF_MIGRATION.isdisjoint(gauges)
+    state = _ZK_MIGRATION_STATES.get(whole("ZkMigrationState")) if knows_migration else ZkMigrationState.ABSENT
     if state is None:
         raise ValueError(
             f"gauge ZkMigrationState has the value {gauges['ZkMigrationState']}, which Kafka 3.9 does not define"
@@ -474,7 +486,7 @@ def parse_controller_metrics(node_id: int, page: str) -> ControllerMetrics:
         node_id=node_id,
         active=whole("ActiveControllerCount") == 1,
         zk_migration_state=state,
-        migrating_zk_brokers=whole("MigratingZkBrokerCount"),
+        migrating_zk_brokers=whole("MigratingZkBrokerCount") if knows_migration else 0,
         active_brokers=whole("ActiveBrokerCount"),
         fenced_brokers=whole("FencedBrokerCount"),
         leader_id=whole("current_leader"),

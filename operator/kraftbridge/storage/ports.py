@@ -23,7 +23,7 @@ from kraftbridge.models.broker_record import (
     TopicPartition,
 )
 from kraftbridge.models.decision import Event
-from kraftbridge.models.metadata_version import Upgrade
+from kraftbridge.models.metadata_version import FEATURE, Upgrade
 from kraftbridge.models.observation import (
     ClusterState,
     FeatureAnswer,
@@ -287,10 +287,10 @@ class ControllerPort(Protocol):
     def remove_canary(self, value: int) -> None:
         """Remove the canary quota and topic."""
 
-    def validate_metadata_version(self, level: int, upgrade: Upgrade) -> FeatureAnswer:
+    def validate_metadata_version(self, level: int, upgrade: Upgrade, feature: str = FEATURE) -> FeatureAnswer:
         """Validate a change of metadata.version at the active controller without changing it."""
 
-    def update_metadata_version(self, level: int, upgrade: Upgrade) -> None:
+    def update_metadata_version(self, level: int, upgrade: Upgrade, feature: str = FEATURE) -> None:
         """Change the finalized metadata.version; returns when it is committed."""
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kraftbridge.constants import ACL_AUTHORIZER, CONTROLLER_LISTENER, STANDARD_AUTHORIZER
+from kraftbridge.models import kafka4_changes
 from kraftbridge.models.broker_record import (
     BrokerNow,
     BrokerRecord,
@@ -75,13 +76,17 @@ def unknown_settings(now: BrokerNow) -> str:
     return ""
 
 
-def differing_settings(record: BrokerRecord, now: BrokerNow, *, new_release: bool = False) -> Iterator[Difference]:
+def differing_settings(
+    record: BrokerRecord, now: BrokerNow, *, new_release: bool = False, kafka4: bool = False
+) -> Iterator[Difference]:
     """Yield each setting that holds another value than before, and each dynamic setting that Kafka refused.
 
     Parameters
     ----------
     new_release
         Whether the broker was brought to another release, which has other settings and defaults.
+    kafka4
+        Whether it was brought from 3.9 to Kafka 4, or back.
     """
     if isinstance(now.settings, Unobserved):
         return
@@ -103,6 +108,8 @@ def differing_settings(record: BrokerRecord, now: BrokerNow, *, new_release: boo
         kind = after.type if before.type is ConfigType.UNKNOWN else before.type
         if new_release and _is_of_release(name, record, now):
             continue
+        if kafka4 and _is_of_kafka4(name, record, now):
+            continue
         if may_change(name) or alike(expected, after.value, kind) or _is_ours(name, expected, after.value):
             continue
         if not _changed_by_user(before, after, effect_of(name)):
@@ -121,6 +128,25 @@ def _is_of_release(name: str, record: BrokerRecord, now: BrokerNow) -> bool:
     if before is None or after is None:
         return before is None or name in REMOVED or name in INTERNAL
     return is_changed_default(name, before.value, after.value)
+
+
+def _is_of_kafka4(name: str, record: BrokerRecord, now: BrokerNow) -> bool:
+    """Return whether a difference is one between 3.9 and Kafka 4, in either direction.
+
+    One of them does not have the setting, or has another default. Readiness has told what Kafka 4 ignores.
+    """
+    if isinstance(record.settings, Unobserved) or isinstance(now.settings, Unobserved):
+        return False
+    before = record.settings.get(name)
+    after = now.settings.get(name)
+    known = [setting for setting in (before, after) if setting is not None]
+    if len(known) < 2 and name in kafka4_changes.GONE:  # noqa: PLR2004 - before and after
+        return True
+    if not all(map(_is_default, known)):
+        return False
+    if before is None or after is None:
+        return True
+    return kafka4_changes.is_new_default(name, before.value, after.value)
 
 
 def _is_default(setting: EffectiveSetting) -> bool:

@@ -73,7 +73,7 @@ def ensure_recorded(draft: Draft, pod: PodState, mode: BrokerMode) -> Wait | Non
         return Wait(f"broker {node_id}: what it is before its restart is being recorded{because}")
     if isinstance(record.settings, Unobserved):
         return Wait(f"before broker {node_id} restarts: {record.settings}")
-    if mode is not BrokerMode.KRAFT:
+    if not mode.is_of_kraft:
         return None
     refused = dynamic_settings.standing(draft, {node_id: record.settings})
     if refused:
@@ -187,7 +187,8 @@ def track_comparison(draft: Draft) -> None:
     if unknown := unknown_settings(now) or unknown_offsets(now):
         draft.update(broker_comparison=comparison.model_copy(update={"unknown": unknown}))
         return
-    differences = _differences(record, now, draft.now, new_release=comparison.mode.is_of_bridge)
+    new_release = comparison.mode.is_of_bridge
+    differences = _differences(record, now, draft.now, new_release=new_release, kafka4=_crosses_kafka4(draft))
     changes = {
         "compared_at": draft.now,
         "unknown": "",
@@ -198,6 +199,14 @@ def track_comparison(draft: Draft) -> None:
     if differences and not comparison.differing:
         draft.tell(EventReason.BROKER_DIFFERS, found_difference(compared).reason, EventType.WARNING)
     draft.update(broker_comparison=compared)
+
+
+def _crosses_kafka4(step: StepContext) -> bool:
+    """Return whether brokers are brought to Kafka 4 or back: a broker may have other settings and defaults than before.
+
+    The readiness for Kafka 4 has told them.
+    """
+    return step.status.phase.row.on_kafka4
 
 
 def _record_of(step: StepContext, comparison: BrokerComparison) -> BrokerRecord | Unobserved:
@@ -218,10 +227,12 @@ def _record_of(step: StepContext, comparison: BrokerComparison) -> BrokerRecord 
     return record
 
 
-def _differences(record: BrokerRecord, now: BrokerNow, at: datetime, *, new_release: bool) -> list[Difference]:
+def _differences(
+    record: BrokerRecord, now: BrokerNow, at: datetime, *, new_release: bool, kafka4: bool
+) -> list[Difference]:
     differences = [
         *differing_offsets(record, now, at),
-        *differing_settings(record, now, new_release=new_release),
+        *differing_settings(record, now, new_release=new_release, kafka4=kafka4),
         *differing_listeners(record, now),
     ]
     order = list(Effect)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from kraftbridge.models.decision import EventReason
 from kraftbridge.models.observation import PodState, Unobserved
-from kraftbridge.models.phase import BrokerMode, ControllerMode, Phase
+from kraftbridge.models.phase import BrokerMode, ControllerMode
 from kraftbridge.models.status import OperationKind, RenderedControllers, tuned_controllers
 from kraftbridge.phases import certificates, gates, observed
 from kraftbridge.phases.draft import Draft, StepContext, Wait
@@ -116,7 +116,7 @@ def _image_blockers(step: StepContext, node_id: int) -> list[str]:
 
 def _return_blockers(step: StepContext, mode: ControllerMode, *, whole_cluster: bool) -> list[str]:
     """Return why the brokers do not have the quorum back, unless another broker must be restarted before."""
-    if step.status.phase is Phase.COMPLETED and step.status.given_back_at is not None:
+    if step.status.phase.row.gives_back and step.status.given_back_at is not None:
         return []  # which brokers there are is their owner's matter
     if mode is not ControllerMode.FINAL:
         broken = brokers.another_is_broken(step, BrokerMode.ZOOKEEPER)

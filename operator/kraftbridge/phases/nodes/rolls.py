@@ -41,6 +41,7 @@ from kraftbridge.phases import (
     cleaning,
     gates,
     healing,
+    kafka4_leg,
     observed,
     originals,
     reaching,
@@ -612,6 +613,8 @@ def _other_image(step: StepContext, besides: PodState | None = None) -> Wait | N
         before = recorded.get(pod.name, {})
         if BrokerMode.of(pod.configuration).is_of_bridge:
             before = {**before, **upgrading.expected_images(step, stateful_set.name)}
+        elif BrokerMode.of(pod.configuration) is BrokerMode.KAFKA4:
+            before = {**before, **kafka4_leg.expected_images(step, stateful_set.name)}
         changed = [(container, now) for container, now in sorted(pod.images) if before.get(container, now) != now]
         name = f"StatefulSet/{stateful_set.name}"
         if changed and not step.spec.preflight.accepts(Code.DRY_START_OTHER_IMAGE, name):
@@ -770,7 +773,7 @@ def _restarting(step: StepContext, change: ControllersChange) -> dict[str, str] 
     Pods that restart read their Secrets anew. So a renewal needs no other template, and after the end of the migration
     the StatefulSet may belong to somebody by now: it was handed over, or somebody else has written it.
     """
-    if step.status.phase is not Phase.COMPLETED or not is_renewal(change):
+    if not step.status.phase.row.gives_back or not is_renewal(change):
         return None
     stateful_set = observed.controllers_set(step)
     written_by_others = stateful_set is not None and bool(stateful_set.last_writer)
@@ -860,6 +863,8 @@ def _changed_section(before: RenderedControllers, wanted: RenderedControllers) -
     """Return what the user has changed, as the subject of a sentence."""
     if before.clean != wanted.clean:
         return "spec.handOver"
+    if before.image != wanted.image and before.model_copy(update={"image": wanted.image}) == wanted:
+        return f"the controllers' image to {wanted.image}"
     if settings := shared_settings.changed(before.broker_settings, wanted.broker_settings):
         return f"the brokers' settings ({some(settings)})"
     former = {**wanted.credentials, **before.credentials}
@@ -899,7 +904,7 @@ def _brokers_blockers(step: StepContext, change: ControllersChange) -> list[str]
     Once their owner has them back, which brokers there are is the owner's matter: one that is gone for good must not
     keep a renewed certificate from the controllers. While a majority of these stays, no broker lacks anything.
     """
-    if step.status.phase is not Phase.COMPLETED or step.status.given_back_at is None:
+    if not step.status.phase.row.gives_back or step.status.given_back_at is None:
         return gates.cluster_blockers(step)
     return [] if is_renewal(change) else gates.leader_blockers(step)
 
@@ -945,6 +950,11 @@ def _voter_deadline(operation: Operation, stateful_set: StatefulSetState) -> tim
 
 def _wait_failed(change: ControllersChange) -> Wait:
     mend = "Correct spec.controllers, or revert it"
+    if change.before.image != change.to.image:
+        mend = (
+            f"Image {change.to.image} does not serve there: correct it, or revert it "
+            "(spec.target KRaft where it is that of spec.kafka4)"
+        )
     if change.before.clean != change.to.clean:
         mend = "Correct spec.controllers, or set spec.handOver back to Guard or Release"
     if changed := shared_settings.changed(change.before.broker_settings, change.to.broker_settings):
@@ -966,7 +976,7 @@ def _is_safe_now(step: StepContext) -> bool:
     (KIP-866).
     """
     phase = step.status.phase
-    if phase.row.mirrors or phase in (Phase.PROVISIONING_QUORUM, Phase.COMPLETED):
+    if phase.row.mirrors or phase.row.on_kafka4 or phase in (Phase.PROVISIONING_QUORUM, Phase.COMPLETED):
         return True
     if phase is not Phase.TAKING_OVER:
         return False

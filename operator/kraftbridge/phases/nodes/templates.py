@@ -45,7 +45,7 @@ _SEEN: Final = re.compile(
 
 def starts_from_template(status: MigrationStatus) -> bool:
     """Return whether the operator restarts brokers in this phase, or is about to begin."""
-    if status.phase is Phase.COMPLETED and status.given_back_at is not None:
+    if status.phase.row.gives_back and status.given_back_at is not None:
         return False
     return status.phase.row.changes_brokers or status.phase is Phase.PROVISIONING_QUORUM
 
@@ -186,7 +186,8 @@ def _writer_of(stateful_set: StatefulSetState) -> str:
 
 def _goes_back(status: MigrationStatus) -> bool:
     undo = status.broker_undo
-    return status.phase is Phase.ROLLING_BACK or (undo is not None and undo.finished_at is None)
+    goes_back = status.phase in (Phase.ROLLING_BACK, Phase.LEAVING_KAFKA4)
+    return goes_back or (undo is not None and undo.finished_at is None)
 
 
 # ------------------------------------------------------------------------------------------------- the record

@@ -120,7 +120,9 @@ def repeat_dry_start(
     if draft.now - record.finished_at <= REPEATED_AFTER:
         return
     is_unstarted = any(copy.start is None for copy in state.current.copies)
-    is_partial = any(_not_copied(draft, state.current, stateful_set) for stateful_set in read_sets(draft))
+    is_partial = draft.status.kafka4_leg is None and any(
+        _not_copied(draft, state.current, stateful_set) for stateful_set in read_sets(draft)
+    )
     if is_unstarted or is_partial or not _of_outside(draft).isdisjoint(f.code for f in standing):
         dry_starting.launch_dry_start(draft, state.fingerprint, broker_ids, cluster_id)
 
@@ -128,7 +130,12 @@ def repeat_dry_start(
 def _of_outside(step: StepContext) -> frozenset[str]:
     """Return the codes that end with another image in a registry, or other nodes; later spec cannot name an image."""
     of_any = {Code.DRY_START_OTHER_IMAGE, Code.IMAGE_NOT_PULLABLE, Code.IMAGES_NOT_TRIED}
-    of_upgrade = {Code.UPGRADE_IMAGE_NOT_BRIDGE, Code.UPGRADE_NOT_PROVEN}
+    of_upgrade = {
+        Code.UPGRADE_IMAGE_NOT_BRIDGE,
+        Code.UPGRADE_NOT_PROVEN,
+        Code.KAFKA4_IMAGE_REFUSED,
+        Code.KAFKA4_NOT_PROVEN,
+    }
     return frozenset(of_any if step.status.phase is Phase.PREFLIGHT else of_any | of_upgrade)
 
 
@@ -145,6 +152,16 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
     sets = step.stateful_sets()
     if report is None or isinstance(sets, Unobserved):
         return
+    yield from of_report(report)
+    if report.problem or not report.copies:
+        return
+    for stateful_set in sets:
+        yield from _stateful_set(step, report, stateful_set)
+        yield from _credentials(step, report, stateful_set)
+
+
+def of_report(report: DryStartReport) -> Iterator[FindingStatus]:
+    """Return what a dry start found that is about no copy."""
     if report.reached:
         yield finding(Code.DRY_START_UNFENCED, "brokers", addresses=first(report.reached))
         if not report.copies:
@@ -157,9 +174,6 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
     if report.nodes_unknown:
         yield finding(Code.IMAGES_NOT_TRIED, "brokers", reason=report.nodes_unknown)
     yield from _not_pulled(report)
-    for stateful_set in sets:
-        yield from _stateful_set(step, report, stateful_set)
-        yield from _credentials(step, report, stateful_set)
 
 
 def _not_pulled(report: DryStartReport) -> Iterator[FindingStatus]:
@@ -256,7 +270,7 @@ def _present(outcomes: Outcomes, copy: CopyOutcome) -> CopyOutcome | None:
     return outcomes.get(CopyKey(copy.key.stateful_set, copy.key.ordinal, BrokerMode.ZOOKEEPER))
 
 
-def _quoted(copy: CopyOutcome) -> str:
+def quoted(copy: CopyOutcome) -> str:
     """Return the image's last words, as the end of a sentence."""
     return f'; the image says: "{copy.words}"' if copy.words else ""
 
@@ -275,7 +289,7 @@ def _failed(
 
 
 def _failure(step: StepContext, name: str, copy: CopyOutcome, present: CopyOutcome | None) -> FindingStatus:
-    problem = f"{copy.problem}{_quoted(copy)}"
+    problem = f"{copy.problem}{quoted(copy)}"
     if present is None or present.start is None or not copy.judged:
         problem = f"the copy of pod {copy.key.pod} in {copy.key.mode} mode: {problem}"
         return finding(Code.DRY_START_IMPOSSIBLE, name, problem=problem)
@@ -420,7 +434,7 @@ def _channels(trials: Sequence[CopyOutcome], present: CopyOutcome) -> str:
 def _trouble(trial: CopyOutcome, present: CopyOutcome) -> str:
     """Return why a copy with the overlay in another channel does not do, ``""`` if it does."""
     if trial.start is None:
-        trouble = trial.problem + _quoted(trial)
+        trouble = trial.problem + quoted(trial)
     elif not trial.start.valid:
         trouble = trial.start.complaint
     elif differences_from_overlay(present, trial):

@@ -33,6 +33,7 @@ from kraftbridge.phases.preflight import (
     disks,
     dry_start,
     dynamic_settings,
+    kafka4_copies,
     others,
     patch_releases,
     paths,
@@ -109,6 +110,8 @@ def path_findings(step: StepContext) -> tuple[FindingStatus, ...]:
 
 def dry_start_findings(step: StepContext) -> tuple[FindingStatus, ...]:
     """Return what the last dry start found; asked again before the first restart, if a template changed since."""
+    if step.status.kafka4_leg is not None:
+        return tuple(_accepting(step.spec, kafka4_copies.findings(step)))
     found = (*channel.findings(step), *dry_start.findings(step), *upgrade.findings_anew(step))
     return tuple(_accepting(step.spec, found))
 

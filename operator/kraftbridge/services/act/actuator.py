@@ -194,8 +194,8 @@ class Actuator:
                     )
             case StopControllers():
                 removal.stop_controllers(step.kubernetes, step.identity.namespace, action)
-            case UpdateMetadataVersion(level, upgrade):
-                step.clients.controllers.update_metadata_version(level, upgrade)
+            case UpdateMetadataVersion(level, upgrade, feature):
+                step.clients.controllers.update_metadata_version(level, upgrade, feature)
 
     def _do_besides(self, step: Step, action: _Besides) -> None:
         match action:

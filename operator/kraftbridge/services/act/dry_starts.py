@@ -206,7 +206,8 @@ class DryStartActs:
         if recorded is not None:
             return recorded.closed
         self._delete_former(run)
-        closed = self.reader.closed(self.migration.identity, self.migration.spec, prepared.inputs.sources)
+        ended = not self.migration.status.phase.reversible
+        closed = self.reader.closed(self.migration.identity, self.migration.spec, prepared.inputs.sources, ended=ended)
         pulls, nodes_unknown = self._pulls(run, prepared)
         plan = DryStartPlan(
             tuple(copy.key for copy, _ in prepared.copies),

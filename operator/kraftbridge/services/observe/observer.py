@@ -25,6 +25,7 @@ from kraftbridge.models.assignments import SeenAssignments
 from kraftbridge.models.broker_record import BrokerNow, BrokerRecord
 from kraftbridge.models.dry_start import DryStartReport, DryStartState
 from kraftbridge.models.issued import PresentedCertificate
+from kraftbridge.models.metadata_version import Upgrade
 from kraftbridge.models.objects import section
 from kraftbridge.models.observation import (
     NOT_NEEDED,
@@ -356,7 +357,7 @@ class Observer:
         )
         if starts_from_template(status):
             state = replace(state, template=self._facts.template_sight(migration, stateful_set))
-        if status.phase is Phase.COMPLETED:
+        if status.phase.row.gives_back:
             needed = _needed(spec, status, None if kept is None else facts, stateful_set)
             state = _handed_over(state, stateful_set, needed)
         if original is None or facts is None:
@@ -371,8 +372,8 @@ class Observer:
         if kept is None:
             return state
         ours = variables_of_modes(spec, facts)
-        image = "" if facts.upgrade is None else facts.upgrade.image
-        foreign = workloads.foreign_changes(spec, original.container, original.volumes, ours, stateful_set, image)
+        images = [new.image for new in (facts.upgrade, facts.kafka4) if new is not None]
+        foreign = workloads.foreign_changes(spec, original.container, original.volumes, ours, stateful_set, images)
         return replace(state, foreign=foreign)
 
     def _controllers(self, migration: Migration, memory: Memory) -> ControllersWorkload:
@@ -756,6 +757,9 @@ def _features(clients: ClusterClients) -> Mapping[int, NodeFeatures | Unobserved
 
 
 def _validation(clients: ClusterClients, status: MigrationStatus) -> FeatureAnswer:
+    leg = status.kafka4_leg
+    if leg is not None and leg.asks is not None:
+        return clients.controllers.validate_metadata_version(leg.asks.to_level, Upgrade.UPGRADE, leg.asks.name)
     version = status.metadata_version
     if version is None or version.target_level is None or version.upgrade is None:
         raise ObservationError("active controller", "there is nothing to validate")

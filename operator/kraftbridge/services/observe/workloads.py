@@ -263,18 +263,19 @@ def drift_of(spec: MigrationSpec, facts: overlays.BrokerFacts, stateful_set: Obj
     mounts = {mount["mountPath"] for mount in entries(container, "volumeMounts")}
     if facts.issued_secret and overlays.ISSUED_DIRECTORY not in mounts:
         lost.append(f"mount {overlays.ISSUED_DIRECTORY}")
-    return (*lost, *_lost_images(facts, container["name"], template))
+    return (*lost, *_lost_images(facts, mode, container["name"], template))
 
 
-def _lost_images(facts: overlays.BrokerFacts, container: str, template: Object) -> list[str]:
-    """Return the containers that do not have the image to which the brokers are brought."""
-    if facts.upgrade is None:
-        return []
+def _lost_images(facts: overlays.BrokerFacts, mode: BrokerMode, container: str, template: Object) -> list[str]:
+    """Return the containers that do not have the image to which the brokers are brought, or still have Kafka 4's."""
     present = {c["name"]: c.get("image") for c in entries(template, "spec", "containers")}
     starters = {c["name"]: c.get("image") for c in entries(template, "spec", "initContainers")}
-    wanted = facts.upgrade.image
-    lost = [] if present.get(container) == wanted else [container]
-    lost += [name for name in facts.upgrade.init_containers if starters.get(name) != wanted]
+    wanted = facts.image_in(mode)
+    if wanted is None:
+        left = facts.kafka4
+        return [f"image of {container}"] if left is not None and present.get(container) == left.image else []
+    lost = [] if present.get(container) == wanted.image else [container]
+    lost += [name for name in wanted.init_containers if starters.get(name) != wanted.image]
     return [f"image of {name}" for name in lost]
 
 
@@ -356,7 +357,7 @@ def foreign_changes(
     volumes_before: Sequence[Object],
     ours: Collection[str],
     stateful_set: Object,
-    our_image: str = "",
+    our_images: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Return the changes in the user's part of the template since it was recorded: image, environment, volumes.
 
@@ -366,15 +367,15 @@ def foreign_changes(
         The recorded Kafka container.
     ours
         Variables that the migration sets; `drift_of` reports those.
-    our_image
-        Image to which the migration brings the brokers, ``""`` if it leaves it alone.
+    our_images
+        Images to which the migration brings the brokers, none if it leaves theirs alone.
     """
     container = container_of(stateful_set, spec.brokers.container)
     if container is None:
         return (f"container {spec.brokers.container} is gone",)
     changed = []
     image = container.get("image", "")
-    if image not in (was.get("image", ""), our_image or was.get("image", "")):
+    if image not in (was.get("image", ""), *our_images):
         changed.append(f"image {was.get('image', '')} became {image}")
     variables = _changed_names(was.get("env", []), container.get("env", []))
     changed += [f"env {name}" for name in variables if name not in ours]
