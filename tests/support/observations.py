@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kraftbridge.copies.dry_start import copies_of
+from kraftbridge.copies.dry_start import copies_for_kafka4, copies_of
 from kraftbridge.models.broker_record import (
     BrokerNow,
     BrokerRecord,
@@ -17,9 +17,17 @@ from kraftbridge.models.broker_record import (
     OffsetsNow,
     PartitionOffsets,
 )
+from kraftbridge.models.catalogue import Code
 from kraftbridge.models.conditions import initial_conditions
 from kraftbridge.models.decision import CreatePartitionStates, Decision, LaunchRun, RecordBroker
-from kraftbridge.models.dry_start import CopyOutcome, DryStartReport, DryStartState, GivenSetting, KafkaStart
+from kraftbridge.models.dry_start import (
+    ContainerImage,
+    CopyOutcome,
+    DryStartReport,
+    DryStartState,
+    GivenSetting,
+    KafkaStart,
+)
 from kraftbridge.models.entities import EntityKind, KindCounts
 from kraftbridge.models.issued import IssuedListener, IssuedSecret
 from kraftbridge.models.metadata_version import FEATURE
@@ -31,6 +39,7 @@ from kraftbridge.models.observation import (
     ControllerMetrics,
     ControllersWorkload,
     ControllerZnode,
+    KafkaSettings,
     LeaseState,
     MigrationZnode,
     NodeFeatures,
@@ -54,13 +63,16 @@ from kraftbridge.models.phase import FORWARD, BrokerMode, ControllerMode, Phase,
 from kraftbridge.models.rehearsal import RehearsalVerdict
 from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.runs import RunKind
-from kraftbridge.models.spec import ConfigStyle, MigrationSpec, UpgradeSpec
+from kraftbridge.models.spec import AcceptedFinding, ConfigStyle, Kafka4Spec, MigrationSpec, UpgradeSpec
 from kraftbridge.models.status import (
     BrokerUpgradeStatus,
     CanaryStatus,
     ChannelStatus,
     ControllersStatus,
+    FormerImages,
     GuardedStatefulSet,
+    HandOverStatus,
+    Kafka4Leg,
     KeptCopy,
     MigrationOffset,
     MigrationStatus,
@@ -69,6 +81,7 @@ from kraftbridge.models.status import (
     PodSight,
     QuorumStatus,
     RehearsalStatus,
+    RenderedControllers,
     RequiredVariable,
     SeenSecret,
     TemplateStatus,
@@ -76,6 +89,7 @@ from kraftbridge.models.status import (
     Waiting,
     WaitKind,
     kept_copy_secrets,
+    tuned_controllers,
 )
 from kraftbridge.models.survey import (
     AclEntry,
@@ -117,6 +131,8 @@ GATE_RUN: dict[Phase, tuple[Profile, Phase]] = {
     Phase.ROLLING_BROKERS: (Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION),
     Phase.AWAITING_FINALIZATION: (Profile.DUAL_WRITE, Phase.AWAITING_FINALIZATION),
     Phase.FINALIZING: (Profile.REPLICAS, Phase.COMPLETED),
+    Phase.KAFKA4_CONTROLLERS: (Profile.REPLICAS, Phase.KAFKA4_BROKERS),
+    Phase.KAFKA4_BROKERS: (Profile.REPLICAS, Phase.KAFKA4),
 }
 """The verification that opens the gate at the end of a phase. Other phases have none."""
 COPY_PURPOSE = "attempt-1"
@@ -302,6 +318,39 @@ def controller_metrics(
         i: ControllerMetrics(i, i == leader, state, migrating, registered, fenced, leader, epoch)
         for i in CONTROLLER_IDS
     }
+
+
+KAFKA4 = Kafka4Spec(image="registry/kafka:4.1.2")
+"""What leads on to Kafka 4."""
+KAFKA4_DIGEST = "sha256:kafka4"
+KAFKA4_LEVEL = 27
+"""Highest metadata.version of Kafka 4.1."""
+
+
+def kafka4_leg(**changes: Any) -> Kafka4Leg:
+    """Return the record of a way to Kafka 4 that has begun."""
+    fields: dict[str, Any] = {
+        "image": KAFKA4.image,
+        "controllers_image": KAFKA4.of_controllers,
+        "release": "4.1.2",
+        "digests": {f"{BROKER_SET}/kafka": KAFKA4_DIGEST},
+        "former": (
+            FormerImages(stateful_set=BROKER_SET, images={"kafka": "registry/kafka:3.9.2"}),
+            FormerImages(stateful_set=CONTROLLERS, images={"kafka": "apache/kafka:3.9.2"}),
+        ),
+        "began_at": NOW - timedelta(minutes=4),
+    }
+    return Kafka4Leg(**(fields | changes))
+
+
+def rendered_for_kafka4() -> RenderedControllers:
+    """Return what controllers with Kafka 4 are rendered from."""
+    wanted = spec()
+    controllers = wanted.controllers.model_copy(update={"image": KAFKA4.of_controllers})
+    tuned = tuned_controllers(
+        wanted.model_copy(update={"controllers": controllers}), MigrationStatus(rehearsal=rehearsed())
+    )
+    return RenderedControllers.of(tuned, broker_settings=taken_over(survey(), dry_start_of()))
 
 
 def features(level: int = 21, epoch: int = 5_990, highest: int = 21) -> dict[int, NodeFeatures | Unobserved]:
@@ -618,15 +667,21 @@ def open_paths(controllers: Iterable[int] = CONTROLLER_IDS, brokers: Iterable[in
     return Paths("INTERNAL", dict.fromkeys(controllers, ways))
 
 
+def position_of(phase: Phase) -> int:
+    """Return how far a phase is on the way; the way back from Kafka 4 is as far as Kafka 4."""
+    return FORWARD.index(Phase.KAFKA4 if phase is Phase.LEAVING_KAFKA4 else phase)
+
+
 def _status(phase: Phase, **changes: Any) -> MigrationStatus:
     entered = NOW - timedelta(minutes=5)
-    past = FORWARD[: FORWARD.index(phase)]
+    past = FORWARD[: position_of(phase)]
     history = (
         *(PhaseRecord(phase=p, entered_at=entered - timedelta(minutes=1), left_at=entered) for p in past),
         PhaseRecord(phase=phase, entered_at=entered),
     )
     beyond_preflight = phase is not Phase.PREFLIGHT
-    mode = ControllerMode.FINAL if phase in (Phase.FINALIZING, Phase.COMPLETED) else ControllerMode.MIGRATION
+    finalized = phase in (Phase.FINALIZING, Phase.COMPLETED) or phase.row.on_kafka4
+    mode = ControllerMode.FINAL if finalized else ControllerMode.MIGRATION
     fields: dict[str, Any] = {
         "phase": phase,
         "target": Target.KRAFT,
@@ -678,7 +733,7 @@ def _status(phase: Phase, **changes: Any) -> MigrationStatus:
     if phase in GATE_RUN:
         fields["verifications"] = (gate_record(phase),)
         fields["verification_count"] = 1
-    if FORWARD.index(phase) >= FORWARD.index(Phase.TAKING_OVER):
+    if position_of(phase) >= FORWARD.index(Phase.TAKING_OVER):
         fields["canary"] = CanaryStatus(
             value=42,
             written_at=NOW - timedelta(minutes=2),
@@ -692,29 +747,40 @@ def _status(phase: Phase, **changes: Any) -> MigrationStatus:
         )
     if phase is Phase.FINALIZING:
         fields["hold_until"] = NOW - timedelta(seconds=1)
-    if phase is Phase.COMPLETED:
+    if phase.row.on_kafka4:
+        rendered = rendered_for_kafka4()
+        fields["kafka4_leg"] = kafka4_leg(brokers_began_at=None if phase is Phase.KAFKA4_CONTROLLERS else NOW)
+        fields["controllers"] = fields["controllers"].model_copy(update={"rendered": rendered})
+        fields["target"] = Target.KAFKA4
+        fields["hold_until"] = NOW - timedelta(seconds=1)
+    if phase is Phase.COMPLETED or phase.row.on_kafka4:
         fields["canary"] = None
         fields["final_manifest"] = f"{IDENTITY.name}-final-manifest"
     return MigrationStatus(**(fields | changes))
 
 
 def _observation(phase: Phase, **changes: Any) -> Observation:
-    position = FORWARD.index(phase)
+    position = position_of(phase)
     beyond_preflight = phase is not Phase.PREFLIGHT
-    finalized = phase in (Phase.FINALIZING, Phase.COMPLETED)
+    on_kafka4 = phase.row.on_kafka4
+    finalized = phase in (Phase.FINALIZING, Phase.COMPLETED) or on_kafka4
     taken_over = position >= FORWARD.index(Phase.TAKING_OVER)
     on_kraft = position >= FORWARD.index(Phase.ROLLING_BROKERS)
     mode = BrokerMode.KRAFT if on_kraft else BrokerMode.MIGRATION if taken_over else None
     if phase is Phase.UPGRADING_BROKERS:
         mode = BrokerMode.UPGRADED
+    if on_kafka4:
+        mode = phase.row.brokers
     state = (
-        ZkMigrationState.POST_MIGRATION
+        ZkMigrationState.ABSENT
+        if on_kafka4
+        else ZkMigrationState.POST_MIGRATION
         if finalized
         else ZkMigrationState.MIGRATION
         if taken_over
         else ZkMigrationState.PRE_MIGRATION
     )
-    brokers = broker_set(mode) if phase is not Phase.COMPLETED else replace(broker_set(mode), lock="")
+    brokers = replace(broker_set(mode), lock="") if phase.row.gives_back else broker_set(mode)
     if phase.at_rest:
         brokers = replace(brokers, lease=LeaseState())
     not_yet = Unobserved("it", "not needed in this phase")
@@ -726,7 +792,7 @@ def _observation(phase: Phase, **changes: Any) -> Observation:
         "stateful_sets": (brokers,),
         "controllers": workload if beyond_preflight else not_yet,
         "zookeeper": zookeeper(taken_over=taken_over, brokers=() if on_kraft else BROKER_IDS)
-        if phase is not Phase.COMPLETED
+        if phase is not Phase.COMPLETED and not on_kafka4
         else not_yet,
         "quorum": quorum() if beyond_preflight else not_yet,
         "metrics": controller_metrics(state, migrating, registered) if beyond_preflight else {},
@@ -737,9 +803,11 @@ def _observation(phase: Phase, **changes: Any) -> Observation:
         "runner_available": True,
         "survey": survey() if phase is Phase.PREFLIGHT or phase in FOLLOWED else not_yet,
         "dry_start": dry_start_of() if phase in (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM) else not_yet,
-        "admission_policy": not beyond_preflight or phase is Phase.COMPLETED or not_yet,
+        "admission_policy": not beyond_preflight or phase.row.gives_back or not_yet,
         "registered_controllers": frozenset(CONTROLLER_IDS) if beyond_preflight else not_yet,
-        "features": features() if phase is Phase.COMPLETED else not_yet,
+        "features": features(highest=KAFKA4_LEVEL if on_kafka4 else 21)
+        if phase is Phase.COMPLETED or on_kafka4
+        else not_yet,
         "paths": open_paths() if phase in (Phase.PROVISIONING_QUORUM, Phase.TAKING_OVER) else not_yet,
         "rehearsal": RehearsalState(REHEARSED) if phase in (Phase.PREFLIGHT, Phase.PROVISIONING_QUORUM) else not_yet,
     }
@@ -749,11 +817,16 @@ def _observation(phase: Phase, **changes: Any) -> Observation:
 
 
 @functools.lru_cache(maxsize=64)
-def open_gate(phase: Phase, target: Target = Target.KRAFT) -> Situation:
-    """Return a situation of ``phase`` in which nothing keeps `decide` from entering the next one."""
-    wanted = spec(target)
+def open_gate(phase: Phase, target: Target | None = None) -> Situation:
+    """Return a situation of ``phase`` in which nothing keeps `decide` from entering the next one.
+
+    Without a target the user wants to go on: to Kafka 4 where that has begun, to KRaft elsewhere.
+    """
+    wanted = spec(target or (Target.KAFKA4 if phase.row.on_kafka4 else Target.KRAFT))
     if phase is Phase.UPGRADING_BROKERS:
         wanted = wanted.model_copy(update={"brokers": wanted.brokers.model_copy(update={"upgrade": UPGRADE})})
+    if phase.row.on_kafka4:
+        wanted = wanted.model_copy(update={"kafka4": KAFKA4})
     return Situation(wanted, _status(phase), _observation(phase))
 
 
@@ -802,3 +875,47 @@ def launched_runs(decision: Decision) -> list[tuple[Profile, Phase]]:
 
 STATES_CREATED = (ActionOutcome(CreatePartitionStates.__name__),)
 """Of the step before a failover: partitions that had no state in ZooKeeper have one."""
+
+
+def kafka4_copies(release: str = "4.1.2", sets: Sequence[StatefulSetState] = (), **changes: Any) -> DryStartState:
+    """Return a dry start in which every pod was copied as it runs, and with the image of Kafka 4.
+
+    Keyword arguments replace fields of the copies with Kafka 4.
+    """
+    outcomes = []
+    for item in sets or (broker_set(BrokerMode.KRAFT),):
+        for key in copies_for_kafka4(item.name, [each.ordinal for each in item.pods]):
+            is_new = key.mode is BrokerMode.KAFKA4
+            settings = {"log.dirs": GivenSetting("/data"), "process.roles": GivenSetting("broker")}
+            start = KafkaStart(valid=True, settings=settings, kafka=release if is_new else "3.9.2")
+            got = (KAFKA4.image, KAFKA4_DIGEST) if is_new else ("registry/kafka:3.9.2", "sha256:former")
+            images = (ContainerImage("kafka", "registry/kafka:3.9.2", "sha256:former", *got),)
+            outcome = CopyOutcome(key, key.ordinal, start, images=images)
+            outcomes.append(replace(outcome, **changes) if is_new else outcome)
+    return DryStartState("same", report=DryStartReport("same", tuple(outcomes)))
+
+
+def before_kafka4() -> Situation:
+    """Return phase Completed with everything known and fine, so that the next step enters the way to Kafka 4."""
+    fine = open_gate(Phase.COMPLETED, Target.KAFKA4)
+    settings = fine.status.broker_settings
+    rendered = RenderedControllers.of(tuned_controllers(fine.spec, fine.status), broker_settings=settings)
+    known = fine.status.controllers
+    assert known is not None
+    item = replace(broker_set(BrokerMode.KRAFT), lock="", lease=LeaseState())
+    accepted = (AcceptedFinding(code=str(Code.KAFKA4_CLIENTS_UNKNOWN), object="brokers"),)
+    return (
+        fine.asking(kafka4=KAFKA4, preflight=fine.spec.preflight.model_copy(update={"accepted": accepted}))
+        .with_status(
+            kafka4_leg=Kafka4Leg(image=KAFKA4.image, controllers_image=KAFKA4.of_controllers),
+            controllers=known.model_copy(update={"rendered": rendered}),
+            given_back_at=NOW - timedelta(minutes=2),
+            hand_over=HandOverStatus(guarded=True, stateful_sets=(NEEDED,)),
+            verifications=(record(Profile.REPLICAS, Phase.KAFKA4_CONTROLLERS),),
+        )
+        .observing(
+            stateful_sets=(item,),
+            dry_start=kafka4_copies(),
+            kafka4=KafkaSettings(dict.fromkeys(BROKER_IDS, RUNNING), {}),
+        )
+    )

@@ -56,7 +56,7 @@ def ensure_features(draft: Draft) -> Wait | None:
         return _follow(draft, leg, unfinished, nodes)
     if wanted is None:
         return None
-    return _ask_for_next(draft, leg, nodes, wanted)
+    return _begin_next(draft, leg, nodes, wanted)
 
 
 def summary(step: StepContext) -> str:
@@ -96,7 +96,7 @@ def _unfinished(leg: Kafka4Leg) -> RaisedFeature | None:
     return next((each for each in leg.features if each.finished_at is None and not each.refused), None)
 
 
-def _ask_for_next(draft: Draft, leg: Kafka4Leg, nodes: Nodes, wanted: int) -> Wait | None:
+def _begin_next(draft: Draft, leg: Kafka4Leg, nodes: Nodes, wanted: int) -> Wait | None:
     """Validate, verify and begin the next feature; return None once none is left."""
     following = _next(draft, leg, nodes, wanted)
     if following is None:

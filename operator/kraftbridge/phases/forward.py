@@ -719,12 +719,12 @@ def run_completed_phase(draft: Draft) -> Outcome:
 def _conclude_completed(draft: Draft) -> Outcome:
     if (waiting := metadata_version.ensure_version(draft)) is not None:
         return waiting
-    return to_kafka4.prepare(draft) if draft.spec.target is Target.KAFKA4 else _rest_completed(draft)
+    return to_kafka4.ensure_prepared(draft) if draft.spec.target is Target.KAFKA4 else _rest_completed(draft)
 
 
 def run_kafka4_phase(draft: Draft) -> Outcome:
     """Give the StatefulSets back with Kafka 4, and raise the features on the user's word, which ends the way back."""
-    if (turning := to_kafka4.turn_back(draft)) is not None:
+    if (turning := to_kafka4.enter_way_back(draft)) is not None:
         return turning
     return _run_given_back(draft, BrokerMode.KAFKA4, _conclude_kafka4)
 

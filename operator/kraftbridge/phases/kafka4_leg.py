@@ -97,7 +97,7 @@ def end_way_back(draft: Draft, reason: str) -> None:
 
 
 def track(draft: Draft) -> None:
-    """Record what ends the way back, and set the condition ``Kafka4Leavable``."""
+    """Record what ends the way back by itself."""
     leg = draft.status.kafka4_leg
     controllers = draft.status.controllers
     word = None if controllers is None else controllers.reformat
@@ -106,6 +106,10 @@ def track(draft: Draft) -> None:
         formatted = word.ended_at is None or word.ended_at >= leg.began_at
         if formatted and draft.status.phase is not Phase.LEAVING_KAFKA4:
             end_way_back(draft, f"Kafka {leg.release} may format the volume of controller {word.id}")
+
+
+def set_leavable(draft: Draft) -> None:
+    """Set the condition ``Kafka4Leavable``."""
     draft.set_condition(ConditionType.KAFKA4_LEAVABLE, *leavable(draft))
 
 

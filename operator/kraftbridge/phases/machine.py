@@ -264,8 +264,8 @@ def _refused_around_kafka4(phase: Phase, target: Target) -> Wait | None:
         if target in (Target.KRAFT, Target.KAFKA4):
             return None
         message = f"spec.target {target} refused: phase {phase} comes after it; set spec.target to KRaft or Kafka4"
-    elif phase is Phase.COMPLETED:
-        return None
+    elif phase in (Phase.FINALIZING, Phase.COMPLETED):
+        return None  # a partly finalized quorum must be finished
     else:
         message = f"spec.target Kafka4 refused: it is possible once the phase is {Phase.COMPLETED}, and it is {phase}"
     return for_user(message, Reason.REFUSED)
@@ -357,6 +357,7 @@ def _conclude(draft: Draft, waiting: Wait, *, before: MigrationStatus) -> None:
         draft.update(progress_at=draft.now)
     _set_quorum_ready(draft)
     _set_rollback_possible(draft)
+    kafka4_leg.set_leavable(draft)
     _set_milestones(draft)
     _set_progress_conditions(draft, waiting)
 

@@ -35,7 +35,7 @@ _CONTROLLERS_BACK: Final = "controllers-back"
 # ------------------------------------------------------------------------------------------------------ preparation
 
 
-def prepare(draft: Draft) -> Outcome:
+def ensure_prepared(draft: Draft) -> Outcome:
     """Find out in phase Completed whether the way to Kafka 4 may begin, and enter it. This changes nothing."""
     asked = draft.spec.kafka4
     if asked is None:
@@ -192,7 +192,7 @@ def _record_image(draft: Draft) -> Wait | None:
 
 def run_kafka4_controllers_phase(draft: Draft) -> Outcome:
     """Take the StatefulSets again, and restart the controllers with Kafka 4, one at a time, the active one last."""
-    if (turning := turn_back(draft)) is not None:
+    if (turning := enter_way_back(draft)) is not None:
         return turning
     return (
         _begin(draft)
@@ -208,7 +208,7 @@ def run_kafka4_controllers_phase(draft: Draft) -> Outcome:
 
 def run_kafka4_brokers_phase(draft: Draft) -> Outcome:
     """Restart the brokers with Kafka 4, and compare the voters' logs afterwards."""
-    if (turning := turn_back(draft)) is not None:
+    if (turning := enter_way_back(draft)) is not None:
         return turning
     kafka4_leg.note_brokers(draft)
     return (
@@ -221,7 +221,7 @@ def run_kafka4_brokers_phase(draft: Draft) -> Outcome:
     )
 
 
-def turn_back(draft: Draft) -> Outcome | None:
+def enter_way_back(draft: Draft) -> Outcome | None:
     """Return the outcome for a user who does not want Kafka 4 any more, None for one who wants it."""
     if draft.spec.target is not Target.KRAFT:
         return None

@@ -73,7 +73,8 @@ def done(actions: tuple[Action, ...]) -> list[Action]:
 @pytest.mark.parametrize("phase", KEPT)
 def test_a_deleted_statefulset_is_created_again_over_its_volumes(phase: Phase) -> None:
     """Up to 87d037e nothing created it from TakingOver to AwaitingFinalization."""
-    mode = ControllerMode.FINAL if phase in (Phase.FINALIZING, Phase.COMPLETED) else ControllerMode.MIGRATION
+    is_final = phase in (Phase.FINALIZING, Phase.COMPLETED) or phase.row.on_kafka4
+    mode = ControllerMode.FINAL if is_final else ControllerMode.MIGRATION
     decision = without(open_gate(phase)).decide()
     assert done(decision.actions) == [ApplyControllers(mode, format_allowed=False)]
     assert decision.status.phase is phase

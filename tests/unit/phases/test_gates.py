@@ -19,6 +19,8 @@ from tests.support.observations import (
     cluster,
     controller_metrics,
     controllers_workload,
+    features,
+    kafka4_leg,
     open_gate,
     quorum,
     rolling,
@@ -40,8 +42,8 @@ from kraftbridge.models.spec import ConfigStyle, PropertiesSource
 from kraftbridge.models.status import MigrationOffset, WaitKind
 
 UNKNOWN = Unobserved("somebody", "it is silent")
-WALKING = FORWARD[:-1]
-"""Phases that have a gate ahead."""
+WALKING = tuple(phase for phase in FORWARD if not phase.row.gives_back)
+"""Phases that have a gate ahead. That of Completed is in test_to_kafka4."""
 
 
 def following(phase: Phase) -> Phase:
@@ -62,6 +64,11 @@ def expected_phase(phase: Phase, target: Target) -> Phase:
         return Phase.ROLLING_BACK if phase.reversible and phase is not Phase.PREFLIGHT else phase
     last = FORWARD.index(LAST_PHASE[target])
     here = FORWARD.index(phase)
+    if phase.row.on_kafka4 and target is Target.KRAFT:
+        # Once brokers may run Kafka 4, the voters' logs are compared first.
+        return Phase.LEAVING_KAFKA4 if phase is Phase.KAFKA4_CONTROLLERS else phase
+    if target is Target.KAFKA4 and not phase.row.on_kafka4 and phase is not Phase.FINALIZING:
+        return phase  # refused before Completed, and prepared there
     if phase is Phase.FINALIZING:
         return Phase.COMPLETED  # a half finalized quorum must be finished, whatever is asked for now
     if phase is Phase.PREFLIGHT and target is Target.BRIDGE_RELEASE:
@@ -78,7 +85,7 @@ def test_everything_fine(phase: Phase, target: Target) -> None:
         expected = Phase.FINALIZING  # refused in so many words; asking for KRaft goes on
     assert decision.status.phase is expected
     assert decision.status.message
-    if target is not Target.KRAFT:
+    if target not in (Target.KRAFT, Target.KAFKA4):
         assert not any(isinstance(a, ApplyControllers) and a.mode is ControllerMode.FINAL for a in decision.actions)
 
 
@@ -162,6 +169,25 @@ NEEDED: dict[Phase, tuple[str, ...]] = {
         *(f"metrics {i}" for i in CONTROLLER_IDS),
     ),
     Phase.FINALIZING: ("controllers", "quorum", "metrics", "cluster", *(f"metrics {i}" for i in CONTROLLER_IDS)),
+    Phase.KAFKA4_CONTROLLERS: (
+        "stateful_sets",
+        "controllers",
+        "quorum",
+        "metrics",
+        "cluster",
+        "features",
+        *(f"metrics {i}" for i in CONTROLLER_IDS),
+    ),
+    Phase.KAFKA4_BROKERS: (
+        "stateful_sets",
+        "controllers",
+        "quorum",
+        "metrics",
+        "cluster",
+        "cluster_by_broker",
+        "features",
+        *(f"metrics {i}" for i in CONTROLLER_IDS),
+    ),
 }
 """Parts of the observation that each gate stands on."""
 
@@ -451,6 +477,33 @@ CLOSED: dict[Phase, dict[str, tuple[Spoil, str]]] = {
         "held": (lambda s: s.with_status(hold_until=NOW + timedelta(seconds=4)), "holding"),
         "the StatefulSet is gone": (observing(controllers=ControllersWorkload(None)), "is gone"),
         "a pod keeps the flag": (observing(controllers=controllers_workload(ControllerMode.FINAL, done=2)), ""),
+    },
+    Phase.KAFKA4_CONTROLLERS: {
+        **UNHEALTHY,
+        **DISAGREEING,
+        **{name: spoiled for name, spoiled in NOT_ALL_KRAFT.items() if "ZooKeeper" not in name},
+        "held": (lambda s: s.with_status(hold_until=NOW + timedelta(seconds=4)), "holding"),
+        "a controller runs the release before": (
+            observing(features=features(highest=21)),
+            "node 3000 supports metadata.version up to 3.9-IV0",
+        ),
+        "the record is gone": (lambda s: s.with_status(kafka4_leg=None), "status.kafka4Leg is gone"),
+        "the controllers are rendered with another image": (
+            lambda s: s.with_status(kafka4_leg=kafka4_leg(controllers_image="registry/kafka:4.1.9")),
+            "",
+        ),
+    },
+    Phase.KAFKA4_BROKERS: {
+        **UNHEALTHY,
+        **DISAGREEING,
+        **{name: spoiled for name, spoiled in NOT_ALL_KRAFT.items() if "ZooKeeper" not in name},
+        "a broker is not there": (sets(pods=broker_set(BrokerMode.KAFKA4).pods[:2]), "2 of 3"),
+        "a pod runs an older template": (sets(update_revision="rev-newer"), ""),
+        "a broker runs the release before": (
+            observing(features={**features(highest=27), 1: features(highest=21)[1]}),
+            "node 1 supports metadata.version up to 3.9-IV0",
+        ),
+        "the record is gone": (lambda s: s.with_status(kafka4_leg=None), "status.kafka4Leg is gone"),
     },
 }
 

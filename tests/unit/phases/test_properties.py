@@ -594,6 +594,11 @@ def test_a_phase_is_left_for_the_next_one_only(situation: Situation) -> None:
     elif before is Phase.ROLLED_BACK:
         assert after is Phase.PREFLIGHT
         assert situation.spec.target is not Target.ZOOKEEPER
+    elif after is Phase.LEAVING_KAFKA4:
+        assert before.row.on_kafka4
+        assert situation.spec.target is Target.KRAFT
+    elif before is Phase.LEAVING_KAFKA4:
+        assert after is Phase.COMPLETED
     else:
         assert position(after) == position(before) + 1
 

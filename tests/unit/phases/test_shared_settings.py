@@ -235,7 +235,7 @@ def test_the_settings_are_read_where_a_forward_step_comes_next() -> None:
     }
 
 
-_BACK = (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
+_BACK = (Phase.ROLLING_BACK, Phase.ROLLED_BACK, Phase.LEAVING_KAFKA4)
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
     if report is None or isinstance(sets, Unobserved):
         return
     yield from of_report(report)
-    if report.problem or not report.copies:
+    if report.problem or (report.reached and not report.copies):
         return
     for stateful_set in sets:
         yield from _stateful_set(step, report, stateful_set)

@@ -42,7 +42,7 @@ def findings(step: StepContext) -> Iterator[FindingStatus]:
     if report is None or leg is None or isinstance(sets, Unobserved):
         return
     yield from of_report(report)
-    if report.problem or not report.copies:
+    if report.problem or (report.reached and not report.copies):
         return
     yield from _images(leg, report)
     for stateful_set in sets:
