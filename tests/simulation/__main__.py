@@ -33,6 +33,8 @@ POSSIBLE = (
     *((p, Phase.ROLLING_BACK) for p in FORWARD if p.reversible and p is not Phase.PREFLIGHT),
     (Phase.ROLLING_BACK, Phase.ROLLED_BACK),
     (Phase.ROLLED_BACK, Phase.PREFLIGHT),
+    *((p, Phase.LEAVING_KAFKA4) for p in FORWARD if p.row.on_kafka4),
+    (Phase.LEAVING_KAFKA4, Phase.COMPLETED),
 )
 """Every transition that `decide` can make."""
 

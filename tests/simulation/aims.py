@@ -30,6 +30,7 @@ _NOT_COMPARED = "the migration claims nothing of the objects, and records what i
 _GIVEN_BACK = "the brokers are their owner's again"
 _NOT_ROLLED = "the operator restarts no broker"
 _BEFORE: Final = frozenset(phase for phase in Phase if not phase.row.changes_brokers) | {Phase.UPGRADING_BROKERS}
+_UNREAD: Final = {phase: _NOT_READ for phase in Phase if Part.ZOOKEEPER not in phase.row.needs}
 _COPIED: Final = {phase: _NO_COPY for phase in Phase if phase in _BEFORE} | {
     phase: _NOT_READ for phase in Phase if Part.ZOOKEEPER not in phase.row.needs
 }
@@ -41,10 +42,12 @@ _CONTROLLED: Final = {
 _RECORDED: Final = {phase: _NOT_RECORDED for phase in Phase if not phase.row.changes_brokers}
 _FOLLOWED: Final = {phase: _NOT_FOLLOWED for phase in Phase if not (phase.row.forward and phase.reversible)}
 _ROLLED: Final = {phase: _NOT_ROLLED for phase in Phase if phase.row.brokers is None or phase.at_rest}
-_COMPARED: Final = {phase: _NOT_COMPARED for phase in Phase if phase.row.is_open} | {Phase.COMPLETED: _GIVEN_BACK}
+_COMPARED: Final = {phase: _NOT_COMPARED for phase in Phase if phase.row.is_open} | dict.fromkeys(
+    (phase for phase in Phase if phase.row.gives_back), _GIVEN_BACK
+)
 CANNOT: Final[Mapping[str, Mapping[Phase, str]]] = {
-    Lost.WIPED: {Phase.COMPLETED: _NOT_READ},
-    Lost.FOREIGN: {Phase.COMPLETED: _NOT_READ},
+    Lost.WIPED: _UNREAD,
+    Lost.FOREIGN: _UNREAD,
     Lost.CUT: _COPIED,
     Lost.OLDER: _COPIED,
     **dict.fromkeys(Deleted, _CONTROLLED),

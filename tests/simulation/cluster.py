@@ -19,6 +19,7 @@ from tests.simulation.copies import DryStarts
 from tests.simulation.endings import GRACE_SECONDS, Endings
 from tests.simulation.images import FORMER_IMAGE, Images
 from tests.simulation.kafka import BROKERS, CONTROLLERS, MAJORITY, START, Kafka, Timeline
+from tests.simulation.kafka4 import DIGEST, ToKafka4
 from tests.simulation.leg import Leg
 from tests.simulation.paths import Walls
 from tests.simulation.settings import Settings
@@ -61,7 +62,6 @@ from kraftbridge.models.decision import (
     WriteCanary,
 )
 from kraftbridge.models.dry_start import DryStartReport, DryStartState
-from kraftbridge.models.metadata_version import FEATURE
 from kraftbridge.models.observation import (
     LEASE_SECONDS,
     NOT_NEEDED,
@@ -124,8 +124,6 @@ BROKER_SETS = (("kafka", (0, 1)), ("kafka-b", (2,)))
 """One StatefulSet of three brokers, or these two."""
 SETTINGS = {"inter.broker.protocol.version": "3.9", "listener.security.protocol.map": "INTERNAL:PLAINTEXT"}
 NO_LEASE = LeaseState()
-LOADED = {FEATURE: 21}
-"""Finalized features of a controller that has loaded the metadata."""
 MEASURED_HEAPS = (None, 128 << 20, 512 << 20, 576 << 20, 832 << 20)
 """Heaps that rehearsals call for: a later one may call for more, which restarts the controllers."""
 
@@ -282,6 +280,7 @@ class Cluster:
         self.kafka = Kafka(self.time, random, self.layout.nodes)
         self.templates = Templates(0)
         self.leg = Leg(int(identity.uid.partition("-")[0], 16), self.layout.nodes)
+        self.to_kafka4 = ToKafka4(int(identity.uid.partition("-")[0], 16), troubled=False)
         self.uids = Uids(0)
         own_sets = LARGE_SETS if self.layout.on else BROKER_SETS
         self.broker_sets = [Workload(name, nodes, owners=self.templates) for name, nodes in own_sets[:sets]]
@@ -364,6 +363,8 @@ class Cluster:
             self.without_configuration.add(pod.name)
         if workload.of_brokers:
             pod.image = self.leg.give_birth(pod.uid, node, workload.name, pod.configuration, pod.image)
+            if BrokerMode.of(pod.configuration) is BrokerMode.KAFKA4:
+                pod.image = DIGEST
         if at_once:
             self._start(workload, pod)
         else:
@@ -377,6 +378,9 @@ class Cluster:
             if self.random.random() < self.trouble.broker_never_registers:
                 self.kafka.unregistering.add(pod.node)
             mode = BrokerMode.of(pod.configuration)
+            self.to_kafka4.start(pod.node, pod.configuration)
+            # Kafka 4 is a KRaft broker like any other to the rest of the cluster.
+            mode = BrokerMode.KRAFT if mode.is_of_kraft else mode
             self.becoming.start(pod.node, mode)
             self.leg.start(pod.uid, pod.node, mode)
             self.slow_starts.begin(
@@ -389,12 +393,18 @@ class Cluster:
             self.kafka.ended.pop(pod.node, None)
             if self.certificates.has_ended(pod):
                 self.kafka.end_certificates({pod.node})
+            self.to_kafka4.start(pod.node, pod.configuration)
             self.kafka.start_controller(pod.node, ControllerMode(pod.configuration.partition("-")[0]))
         pod.ready_since = self.time.now
         pod.starts += 1
 
+    def expected_image(self, pod: Pod) -> str:
+        """Return the image with which copies of a pod of this configuration were started."""
+        return DIGEST if BrokerMode.of(pod.configuration) is BrokerMode.KAFKA4 else ""
+
     def _stop(self, workload: Workload, pod: Pod) -> None:
         pod.ready_since = None
+        self.to_kafka4.stop(pod.node)
         if workload.of_brokers:
             self.slow_starts.end(pod.node)
             self.leg.stop(pod.node)
@@ -517,7 +527,8 @@ class Cluster:
                 brokers = self.broker_set(name)
                 brokers.lock, brokers.strategy = "", "RollingUpdate"
                 self._change_spec(brokers)
-                brokers.originals.clear()  # the next attempt has Secrets of its own
+                if not brokers.configuration:
+                    brokers.originals.clear()  # the next attempt has Secrets of its own
             case ApplyControllers(_, format_allowed, only) if only:
                 self.missing -= set(only)
                 if any(name.endswith("-format") for name in only):
@@ -568,8 +579,10 @@ class Cluster:
                 pass  # a ConfigMap that nothing depends on
             case PublishFinalManifest():
                 self.final_manifest = True
-            case UpdateMetadataVersion():
-                pass  # after the end of a simulated migration; it has table tests and a real quorum of its own
+            case UpdateMetadataVersion(level, _, feature):
+                if self.kafka.active is None or self.kafka.active in self.kafka.ended:
+                    return "no active controller"
+                return self.to_kafka4.raise_feature(feature, level)
         return ""
 
     def mounted(self) -> frozenset[str]:
@@ -852,7 +865,10 @@ class Cluster:
             controller_by_broker=look(Part.CONTROLLER_BY_BROKER, self._views),
             registered_controllers=look(Part.REGISTERED_CONTROLLERS, self._registered_controllers),
             admission_policy=look(Part.ADMISSION_POLICY, lambda: True),
-            features=self._features() if wanted & {Part.CONTROLLER_FEATURES, Part.NODE_FEATURES} else NOT_NEEDED,
+            features=self._features(brokers=Part.NODE_FEATURES in wanted)
+            if wanted & {Part.CONTROLLER_FEATURES, Part.NODE_FEATURES}
+            else NOT_NEEDED,
+            feature_answer=look(Part.FEATURE_ANSWER, lambda: self.to_kafka4.answer(status)),
             survey=look(Part.SURVEY, lambda: self.leg.survey(self.settings.survey(self.kafka.nodes))),
             dry_start=look(Part.DRY_START, lambda: self._dry_start(status, at)),
             runs_left=look(
@@ -962,6 +978,10 @@ class Cluster:
     def _copies_of_now(self, status: MigrationStatus) -> DryStartReport:
         """Return what copies of the pods as they are now would show."""
         sets = [s for s in map(self._broker_set, self.broker_sets) if isinstance(s, StatefulSetState)]
+        if status.kafka4_leg is not None:
+            self.to_kafka4.copied = True
+            fingerprint = self._fingerprint_of_copies(status)
+            return self.to_kafka4.found(sets, status.broker_ids, fingerprint, self.images.tag)
         fine = dry_start_of(sets, self.settings.brokers(self.kafka.nodes)).report
         assert fine is not None
         fine = replace(fine, fingerprint=self._fingerprint_of_settings())
@@ -972,6 +992,8 @@ class Cluster:
 
     def _fingerprint_of_copies(self, status: MigrationStatus) -> str:
         """Return the fingerprint of `_copies_of_now`, which most steps need without the copies."""
+        if status.kafka4_leg is not None:
+            return f"{status.kafka4_leg.image} {self.templates.fingerprint(self._fingerprint_of_settings())}"
         if self.channel is not None:
             return self.channel.fingerprint(status)
         return self.templates.fingerprint(self.leg.fingerprint(status, self._fingerprint_of_settings()))
@@ -1170,6 +1192,7 @@ class Cluster:
                 seen[node] = Unobserved(f"controller {node}", "connection refused")
                 continue
             state = kafka.state if process.loaded and kafka.leader is not None else ZkMigrationState.NOT_LOADED
+            state = ZkMigrationState.ABSENT if node in self.to_kafka4.nodes else state
             leader = kafka.leader if kafka.leader is not None and kafka.talk(node, kafka.leader) else -1
             seen[node] = ControllerMetrics(
                 node,
@@ -1183,16 +1206,17 @@ class Cluster:
             )
         return seen
 
-    def _features(self) -> dict[int, NodeFeatures | Unobserved]:
+    def _features(self, *, brokers: bool) -> dict[int, NodeFeatures | Unobserved]:
+        nodes = {**self.kafka.controllers, **(self.kafka.brokers if brokers else {})}
         return {
-            i: NodeFeatures(
-                LOADED if p.loaded else {},
-                {},
-                zk_migration_ready=isinstance(p.mode, ControllerMode) and p.mode.migrates,
+            i: self.to_kafka4.features(
+                i,
+                loaded=p.loaded or i in self.kafka.brokers,
+                migrates=isinstance(p.mode, ControllerMode) and p.mode.migrates,
             )
             if p.up
-            else Unobserved(f"controller {i}", "connection refused")
-            for i, p in self.kafka.controllers.items()
+            else Unobserved(f"node {i}", "connection refused")
+            for i, p in nodes.items()
         }
 
     def _registered_controllers(self) -> frozenset[int] | Unobserved:

@@ -21,6 +21,7 @@ _OURS: Final = (
     Phase.DUAL_WRITE,
     Phase.AWAITING_FINALIZATION,
     Phase.COMPLETED,
+    Phase.KAFKA4,
 )
 """Rests in which something of ours runs."""
 
@@ -62,7 +63,7 @@ def _closed(run: Run) -> str:
     down = [i for i, controller in kafka.controllers.items() if not controller.up]
     if phase is not Phase.UPGRADING_BROKERS and (down or kafka.active is None):
         return f"controllers {down} are down, and {kafka.active} is active"
-    if phase is Phase.COMPLETED:
+    if phase.row.gives_back:
         return "" if kafka.in_sync else "no partition has a leader"
     if gone := [i for i, broker in kafka.brokers.items() if not broker.up]:
         return f"brokers {gone} are down"

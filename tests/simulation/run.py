@@ -16,6 +16,7 @@ from tests.simulation.cluster import BROKER_SETS, Cluster, Trouble, Workload
 from tests.simulation.endings import GRACE_SECONDS, Endings
 from tests.simulation.frozen import FrozenOperators
 from tests.simulation.kafka import BROKERS, CONTROLLERS
+from tests.simulation.kafka4 import ToKafka4
 from tests.simulation.outages import Outages
 from tests.simulation.paths import Walls
 from tests.simulation.rests import Rests
@@ -39,6 +40,7 @@ from kraftbridge.models.decision import (
     StopControllers,
     WriteCanary,
 )
+from kraftbridge.models.metadata_version import FEATURE
 from kraftbridge.models.observation import ActionOutcome, Observation, Unobserved
 from kraftbridge.models.phase import FORWARD, LAST_PHASE, BrokerMode, ControllerMode, Phase, Target, ZkMigrationState
 from kraftbridge.models.rehearsal import RehearsalVerdict
@@ -256,6 +258,7 @@ class Run:
             spec = spec.model_copy(update={"hand_over": HandOver.CLEAN})
         self.cleans_later = seed % 8 == CLEANED_LATER
         self.leg = self.cluster.leg
+        self.to_kafka4 = self.cluster.to_kafka4 = ToKafka4(seed, troubled=self.faults != Faults())
         self.spec = self.layout.spec(self.leg.spec(spec))
         if seed % 11 == OPEN_CHANNEL:
             self._leave_the_channel_open(Random(f"channel of {seed}"))
@@ -337,17 +340,7 @@ class Run:
             if self.aims.happen(self) and calm_until is not None:
                 calm_until = now + self.patience.total_seconds()
             if calm_until is None:
-                self.stores.happen(self)
-                self.settings.happen(self)
-                self.templates.happen(self)
-                self.uids.happen(self)
-                self.certificates.happen(self)
-                self.walls.happen(self)
-                self.endings.happen(self)
-                self.layout.happen(self)
-                self.leg.happen(self)
-                self._misfortune()
-                self._move_the_tag()
+                self._let_happen()
             self.step()
             if self.deleted and not machine.deletion_blocker(self.status):
                 if self.status.phase is not Phase.PROVISIONING_QUORUM:
@@ -359,7 +352,12 @@ class Run:
             if calm_until is not None:
                 if self._at_rest():
                     self._check_end()
-                    if self.cleans_later and self.status.phase is Phase.COMPLETED:
+                    if self.to_kafka4.asks(self):
+                        # What goes wrong goes wrong on this way, too.
+                        calm_until = None
+                        self.faults_end = self.cluster.time.now + self.to_kafka4.random.uniform(60.0, 600.0)
+                        continue
+                    if self.cleans_later and self.status.phase in (Phase.COMPLETED, Phase.KAFKA4):
                         self.cleans_later = False
                         self._edit(hand_over=HandOver.CLEAN)
                         calm_until = self.cluster.time.now + self.patience.total_seconds()
@@ -380,6 +378,21 @@ class Run:
                         f"not at rest {self.patience} after the last fault: {self.status.phase}: {self.status.message}"
                     )
         self._break(f"not at rest after {most_steps} steps: {self.status.phase}: {self.status.message}")
+
+    def _let_happen(self) -> None:
+        """Let every world do what it does in a step in which something may go wrong."""
+        self.stores.happen(self)
+        self.settings.happen(self)
+        self.templates.happen(self)
+        self.uids.happen(self)
+        self.certificates.happen(self)
+        self.walls.happen(self)
+        self.endings.happen(self)
+        self.layout.happen(self)
+        self.leg.happen(self)
+        self.to_kafka4.happen(self)
+        self._misfortune()
+        self._move_the_tag()
 
     def _migrates_again(self) -> bool:
         """Whether the user tries again after a rollback; asked once after each."""
@@ -585,7 +598,8 @@ class Run:
         seen = [p for p in pods if p.ready_since is not None and p.ready_since < self.looked_at]
         # A broker that is taken back to migration mode spreads nothing: it has this image already.
         seen = [p for p in seen if p.node != node]
-        other = [p.node for p in seen if self.cluster.images.before.get(p.node, p.image) != p.image]
+        before = self.cluster.images.before
+        other = [p.node for p in seen if p.image not in (before.get(p.node, p.image), self.cluster.expected_image(p))]
         if other:
             self._break(f"broker {node} is stopped although broker {other[0]} came back with another image")
 
@@ -631,7 +645,7 @@ class Run:
         if self._happens("controllers_edited"):
             self._edit_controllers(random.choice(["one", "two", "three", "broken"]))
         if self._happens("retarget"):
-            self._edit(target=random.choice([t for t in Target if t is not Target.BRIDGE_RELEASE or self.leg.on]))
+            self._edit(target=random.choice(self._targets()))
         if not self.deleted and self._happens("deleted"):
             self.deleted = True
             self.identity = replace(self.identity, deleting=True)
@@ -641,6 +655,12 @@ class Run:
             name = random.choice(cluster.broker_sets).name
             cluster.leases.pop(name, None)
             cluster.leases_taken[name] = cluster.time.now + random.uniform(5.0, 60.0)
+
+    def _targets(self) -> list[Target]:
+        """Return what a user may ask for by mistake: the rules of the CRD refuse the rest."""
+        if self.status.phase.row.on_kafka4 or self.to_kafka4.going:
+            return [self.spec.target]
+        return [t for t in Target if t is not Target.KAFKA4 and (t is not Target.BRIDGE_RELEASE or self.leg.on)]
 
     def _take_back(self, brokers: Workload) -> None:
         """Let somebody's apply restore the user's values: some of them, or the whole manifest, with or without the strategy."""
@@ -737,6 +757,8 @@ class Run:
 
     def _reachable_target(self) -> Target:
         phase = self.status.phase
+        if (wanted := self.to_kafka4.target(self)) is not None:
+            return wanted
         if not phase.reversible:
             return Target.KRAFT
         if self.deleted:
@@ -793,6 +815,8 @@ class Run:
             self._break(words)
         if words := self.leg.trouble_entering(after.phase):
             self._break(words)
+        if words := self._trouble_around_kafka4(before, after):
+            self._break(words)
         if self.spec.paused and after.phase is not Phase.ROLLING_BACK:
             self._break(f"{before.phase} was left for {after.phase} although paused")
         fresh = self._oldest(MAX_AGE_SECONDS)
@@ -801,6 +825,9 @@ class Run:
             Phase.ROLLING_BROKERS: Profile.DUAL_WRITE,
             Phase.AWAITING_FINALIZATION: Profile.DUAL_WRITE,
             Phase.COMPLETED: Profile.REPLICAS,
+            Phase.KAFKA4_CONTROLLERS: Profile.REPLICAS,
+            Phase.KAFKA4_BROKERS: Profile.REPLICAS,
+            Phase.KAFKA4: Profile.REPLICAS,
         }
         if after.phase in needs:
             read = self._passed_at(after, needs[after.phase], after.phase)
@@ -849,6 +876,18 @@ class Run:
             self._break(
                 f"TakingOver entered with {after.channel}, and {opened.reaching or 'no channel'} reaches the brokers"
             )
+
+    def _trouble_around_kafka4(self, before: MigrationStatus, after: MigrationStatus) -> str:
+        """Return which promise a transition on the way to Kafka 4, or back, breaks."""
+        if after.phase is Phase.KAFKA4_CONTROLLERS and self.spec.target is not Target.KAFKA4:
+            return "the way to Kafka 4 begins, and nobody wants there"
+        if after.phase is Phase.LEAVING_KAFKA4 and self.spec.target is not Target.KRAFT:
+            return "Kafka 4 is left, and nobody wants back"
+        if after.phase is Phase.LEAVING_KAFKA4 and self.to_kafka4.levels != {FEATURE: 21}:
+            return "Kafka 4 is left after a feature was raised"
+        if before.phase is Phase.LEAVING_KAFKA4 and self.to_kafka4.nodes:
+            return f"the way back ends while nodes {sorted(self.to_kafka4.nodes)} run Kafka 4"
+        return ""
 
     def _trouble_of(self, action: Action) -> str:
         """Return which promise an action breaks in the worlds that have their own."""
@@ -957,8 +996,8 @@ class Run:
         controllers = self.status.controllers
         if not isinstance(action, ApplyControllers) or controllers is None or not controllers.clean:
             return ""
-        asked = self.spec.hand_over is HandOver.CLEAN and self.status.phase is Phase.COMPLETED
-        if asked and self._passed_at(self.status, Profile.REPLICAS, Phase.COMPLETED):
+        asked = self.spec.hand_over is HandOver.CLEAN and self.status.phase.row.gives_back
+        if asked and self._passed_at(self.status, Profile.REPLICAS, self.status.phase):
             return ""
         return "the controllers lose the operator's image before the migration has proven its end"
 
@@ -1015,7 +1054,7 @@ class Run:
             or self.cluster.dry_starts.broken
             or self.endings.wronged(self.status)
         )
-        if words := known or self.leg.broken:
+        if words := known or self.leg.broken or self.to_kafka4.broken:
             self._break(words)
         if kafka.finalized_at is not None and not self.entered_finalizing:
             self._break("the quorum has finalized before anybody asked for it")
@@ -1046,7 +1085,7 @@ class Run:
         cluster, kafka = self.cluster, self.cluster.kafka
         modes = {p.mode for p in kafka.brokers.values()}
         match self.status.phase:
-            case Phase.COMPLETED:
+            case Phase.COMPLETED | Phase.KAFKA4:
                 wrong = [
                     "brokers are not all on KRaft" if modes != {BrokerMode.KRAFT} else "",
                     "controllers keep the flag"
@@ -1087,7 +1126,7 @@ class Run:
                     "blank volumes may be formatted" if allowed else "",
                     f"{', '.join(old)} does not run what spec.controllers says" if old else "",
                 ]
-        wrong.append(self.leg.trouble_at_rest(self.status.phase))
+        wrong += [self.leg.trouble_at_rest(self.status.phase), self.to_kafka4.trouble_at_rest(self)]
         unmounted = cluster.configurations.keys() - cluster.mounted()
         if unmounted and cluster.controllers is not None:
             wrong.append(f"configurations of the controllers are left that nothing mounts: {sorted(unmounted)}")

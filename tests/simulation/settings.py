@@ -8,6 +8,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.simulation.kafka import CONTROLLERS
+from tests.simulation.kafka4 import IMAGE as KAFKA4_IMAGE
+from tests.simulation.kafka4 import MARK as KAFKA4
 from tests.support.observations import RUNNING, setting, survey
 
 from kraftbridge.models.conditions import Reason
@@ -84,6 +86,7 @@ class Settings:
         number = run.cluster.certificates.number
         secrets = "".join(rendered.credentials.values()) if rendered is not None else str(number or "")
         clean = "clean-" if rendered is not None and rendered.clean else ""
+        clean += f"{KAFKA4}-" if controllers.image == KAFKA4_IMAGE else ""
         return f"{clean}{f's{secrets}-' if secrets else ''}{self.rendered(run.status)}-{heap}{restored}"
 
     def happen(self, run: Run) -> None:

@@ -18,7 +18,7 @@ from kraftbridge.models.decision import (
     StopControllers,
 )
 from kraftbridge.models.observation import Observation, ZooKeeperState
-from kraftbridge.models.phase import Phase, Target
+from kraftbridge.models.phase import Part, Phase, Target
 from kraftbridge.models.status import HealingKind
 from kraftbridge.phases import lost_quorum
 
@@ -235,7 +235,7 @@ class Stores:
     def lose_zookeeper(self, run: Run, kind: Lost) -> bool:
         """Let ZooKeeper be another than it was; return whether it can be."""
         kafka, phase = run.cluster.kafka, run.status.phase
-        if kafka.lost or phase is Phase.COMPLETED or (kind in _COPIED and not self._has_copy(run, kind)):
+        if kafka.lost or Part.ZOOKEEPER not in phase.row.needs or (kind in _COPIED and not self._has_copy(run, kind)):
             return False
         kafka.lost = kind
         kafka.older_offset, kafka.lost_zxid = kafka.mirrored_offset - 100, kafka.zxid() - 1000

@@ -139,6 +139,9 @@ def _is_handed_over(step: StepContext) -> bool:
 
 def refused_return(step: StepContext) -> Wait | None:
     """Return why ``spec.target`` KRaft cannot lead back from Kafka 4, None if it can."""
+    leg = step.status.kafka4_leg
+    if leg is not None and leg.began_at is None:
+        return None  # nothing was changed yet
     status, _, message = leavable(step)
     if status == "True":
         return None
