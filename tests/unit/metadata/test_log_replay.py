@@ -351,3 +351,33 @@ def test_a_corrupt_batch_in_a_later_chunk_is_named_by_its_place_in_the_file(monk
         monkeypatch.setattr(module, "CHUNK_BYTES", 3 * len(noop))
     with pytest.raises(CorruptBatchError, match=f"byte {40 * len(noop)} "):
         LogReplay(LocalLogFiles(tmp_path), _chunk_bytes=3 * len(noop)).advance()
+
+
+def test_the_records_of_kafka_4_are_applied(tmp_path):
+    """Eligible leader replicas are cleared as ``TopicDelta`` does it: a change of each partition that has some."""
+    registered = record("RegisterBrokerRecord", 4, brokerId=0, cordonedLogDirs=None)
+    cordoned = record("BrokerRegistrationChangeRecord", 3, brokerId=0, brokerEpoch=0, cordonedLogDirs=(TOPIC,))
+    controller = record("RegisterControllerRecord", controllerId=3000)
+    replay = log_of(
+        tmp_path,
+        topic_batch(eligibleLeaderReplicas=(1,), lastKnownElr=()),
+        batch([registered, controller], 2),
+        batch([cordoned, record("ClearElrRecord", topicName="another")], 4),
+        batch([record("ClearElrRecord", topicName="orders"), record("UnregisterControllerRecord", controllerId=3000)], 6),
+        batch([record("ClearElrRecord", topicName="")], 8),
+    )
+
+    def partition():
+        rows = replay.image.partition_rows([TOPIC], [0])
+        return replay.image.table.fields(int(rows[0]))
+
+    image = replay.advance(3)
+    assert image.brokers[0]["cordonedLogDirs"] == (), "not told yet, or none"
+    image = replay.advance(5)
+    assert image.brokers[0]["cordonedLogDirs"] == (TOPIC,)
+    assert (partition()["eligibleLeaderReplicas"], partition()["partitionEpoch"]) == ((1,), 0)
+    assert set(image.controllers) == {3000}
+    image = replay.advance()
+    assert (partition()["eligibleLeaderReplicas"], partition()["partitionEpoch"]) == ((), 1), "cleared once"
+    assert partition()["leaderEpoch"] == 0
+    assert not image.controllers

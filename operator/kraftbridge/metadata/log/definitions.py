@@ -127,7 +127,7 @@ class RecordDefinition:
 
 @cache
 def record_definitions() -> Mapping[int, RecordDefinition]:
-    """Return every record type of Kafka 3.9's metadata log by its api key."""
+    """Return every record type of the metadata log of Kafka 3.9 to 4.4 by its api key."""
     definitions: dict[int, RecordDefinition] = {}
     for entry in resources.files(__package__).joinpath("schemas").iterdir():
         if not entry.name.endswith(".json"):

@@ -42,7 +42,7 @@ from kraftbridge.models.entities import (
 from kraftbridge.models.secrecy import is_secret_setting
 
 _ROWS: Final = 50_000
-_UNORDERED: Final = frozenset({"endPoints", "features", "logDirs"})
+_UNORDERED: Final = frozenset({"cordonedLogDirs", "endPoints", "features", "logDirs"})
 """Lists of a registration whose order in a snapshot is that of a Java hash map (``BrokerRegistration``)."""
 ENCODED_MARK = "cipher text instead of the plain value, "
 """Value for a password that was copied into the log encrypted (KAFKA-14801): brokers would use the cipher text."""

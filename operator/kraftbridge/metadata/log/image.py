@@ -31,6 +31,9 @@ BROKER_LISTS: Final = (
     "eligibleLeaderReplicas",
     "lastKnownElr",
 )
+_ELIGIBLE: Final = ("eligibleLeaderReplicas", "lastKnownElr")
+_CORDONED: Final = "cordonedLogDirs"
+"""Of registrations since Kafka 4.4 (``RegisterBrokerRecord`` version 4)."""
 DIRECTORIES: Final = "directories"
 LISTS: Final = (*BROKER_LISTS, DIRECTORIES)
 _UUID: Final = "V16"
@@ -456,6 +459,18 @@ class MetadataImage:
     def _partition_change(self, run: ChangeRun, _offset: int) -> None:
         self.table.change(self.partition_rows(run.topic_ids, run.partition_ids), run.columns, run.offsets)
 
+    def _clear_elr(self, fields: Fields, offset: int) -> None:
+        """Clear the eligible leader replicas of one topic, or of all (``TopicDelta.replay``, KIP-966)."""
+        topics = [each for each in self.topics.values() if fields["topicName"] in ("", each.name)]
+        rows = np.array([row for topic in topics for row in topic.partitions.values()], np.int64)
+        has_some = np.zeros(len(rows), np.bool_)
+        for name in _ELIGIBLE:
+            has_some |= self.table.lists(name, rows).counts > 0
+        rows = rows[has_some]
+        if len(rows):
+            cleared = {"leader": NO_LEADER_CHANGE, "leaderRecoveryState": -1, **dict.fromkeys(_ELIGIBLE, ())}
+            self.table.change(rows, columns_of([cleared] * len(rows)), np.full(len(rows), offset, np.int64))
+
     def partition_rows(self, topic_ids: Sequence[bytes], partition_ids: Sequence[int]) -> Int64s:
         """Return the rows of partitions in the table; KeyError for a partition that does not exist."""
         topics = self.topics
@@ -520,6 +535,8 @@ class MetadataImage:
 
     def _register_broker(self, fields: Fields, offset: int) -> None:
         fields[OFFSET] = offset
+        if _CORDONED in fields:  # not told yet, or none: a snapshot makes no difference
+            fields[_CORDONED] = fields[_CORDONED] or ()
         self.brokers[fields["brokerId"]] = fields
 
     def _unregister_broker(self, fields: Fields, offset: int) -> None:
@@ -533,6 +550,8 @@ class MetadataImage:
                 broker[name] = change[name] > 0
         if change.get("logDirs"):
             broker["logDirs"] = change["logDirs"]
+        if change.get(_CORDONED) is not None:
+            broker[_CORDONED] = change[_CORDONED]
         broker[OFFSET] = offset
 
     def _fence_broker(self, fields: Fields, offset: int, *, fenced: bool = True) -> None:
@@ -546,6 +565,10 @@ class MetadataImage:
     def _register_controller(self, fields: Fields, offset: int) -> None:
         fields[OFFSET] = offset
         self.controllers[fields["controllerId"]] = fields
+
+    def _unregister_controller(self, fields: Fields, offset: int) -> None:
+        if self.controllers.pop(fields["controllerId"], None) is not None:
+            self.removed[EntityKind.CONTROLLER_REGISTRATION, str(fields["controllerId"])] = offset
 
     def _feature(self, fields: Fields, offset: int) -> None:
         fields[OFFSET] = offset
@@ -582,6 +605,8 @@ _HANDLERS: dict[str, Callable[[MetadataImage, Any, int], Any]] = {
     "RemoveDelegationTokenRecord": MetadataImage._remove_token,  # noqa: SLF001
     "RegisterBrokerRecord": MetadataImage._register_broker,  # noqa: SLF001
     "UnregisterBrokerRecord": MetadataImage._unregister_broker,  # noqa: SLF001
+    "UnregisterControllerRecord": MetadataImage._unregister_controller,  # noqa: SLF001
+    "ClearElrRecord": MetadataImage._clear_elr,  # noqa: SLF001
     "BrokerRegistrationChangeRecord": MetadataImage._change_broker,  # noqa: SLF001
     "FenceBrokerRecord": MetadataImage._fence_broker,  # noqa: SLF001
     "UnfenceBrokerRecord": MetadataImage._unfence_broker,  # noqa: SLF001
