@@ -107,6 +107,7 @@ from kraftbridge.models.report import Profile, Verdict, VerdictSummary
 from kraftbridge.models.runs import RUNS, RunKind, RunStep
 from kraftbridge.models.status import (
     GuardedStatefulSet,
+    Kafka4Leg,
     KeptCopy,
     MigrationStatus,
     RetiredRun,
@@ -980,8 +981,10 @@ class Cluster:
         sets = [s for s in map(self._broker_set, self.broker_sets) if isinstance(s, StatefulSetState)]
         if status.kafka4_leg is not None:
             self.to_kafka4.copied = True
-            fingerprint = self._fingerprint_of_copies(status)
-            return self.to_kafka4.found(sets, status.broker_ids, fingerprint, self.images.tag)
+            fine = self.to_kafka4.found(
+                sets, status.broker_ids, self._fingerprint_of_leg(status.kafka4_leg), self.images.tag
+            )
+            return self.templates.found(fine)
         fine = dry_start_of(sets, self.settings.brokers(self.kafka.nodes)).report
         assert fine is not None
         fine = replace(fine, fingerprint=self._fingerprint_of_settings())
@@ -993,10 +996,13 @@ class Cluster:
     def _fingerprint_of_copies(self, status: MigrationStatus) -> str:
         """Return the fingerprint of `_copies_of_now`, which most steps need without the copies."""
         if status.kafka4_leg is not None:
-            return f"{status.kafka4_leg.image} {self.templates.fingerprint(self._fingerprint_of_settings())}"
+            return self.templates.fingerprint(self._fingerprint_of_leg(status.kafka4_leg))
         if self.channel is not None:
             return self.channel.fingerprint(status)
         return self.templates.fingerprint(self.leg.fingerprint(status, self._fingerprint_of_settings()))
+
+    def _fingerprint_of_leg(self, leg: Kafka4Leg) -> str:
+        return f"{leg.image} {self._fingerprint_of_settings()}"
 
     def _fingerprint_of_settings(self) -> str:
         """Return what of the copies' fingerprint is the brokers' settings: what a broker runs with comes from its template."""

@@ -130,7 +130,8 @@ class Templates:
                 return ""
 
     def _is_forward(self, run: Run) -> bool:
-        going_back = run.status.phase is Phase.ROLLING_BACK or run.status.broker_undo is not None
+        back = (Phase.ROLLING_BACK, Phase.LEAVING_KAFKA4)
+        going_back = run.status.phase in back or run.status.broker_undo is not None
         return run.cluster.channel is None and not going_back and run.status.phase is not Phase.PREFLIGHT
 
     def _serves(self, run: Run, node: int) -> bool:

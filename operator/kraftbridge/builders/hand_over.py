@@ -230,8 +230,9 @@ def lacking(needed: GuardedStatefulSet, template: Mapping[str, Any]) -> tuple[st
     env = {name: str(entry.get("value", "")) for name, entry in variables.items()}
     missing = [variable.words for variable in needed.variables if not _has(variable, env.get(variable.name))]
     release = release_of(str(container.get("image", "")))
-    if needed.image and release is not None and release < BRIDGE:
-        missing.append(f"an image with Kafka {BRIDGE}, such as {needed.image}")
+    oldest = max(release_of(needed.image) or BRIDGE, BRIDGE)
+    if needed.image and release is not None and release < oldest:
+        missing.append(f"an image with Kafka {oldest}, such as {needed.image}")
     if not container.get("envFrom"):
         missing += [name for name in needed.present_variables if name not in env]
     missing += dict.fromkeys(
@@ -310,7 +311,7 @@ def broker_manifests(spec: MigrationSpec, facts: Mapping[str, BrokerFacts], migr
     patches = []
     files = {}
     for name, of_set in facts.items():
-        ours = overlay(spec, of_set, name, BrokerMode.KRAFT)
+        ours = overlay(spec, of_set, name, _final_mode(of_set))
         documents.append(ours)
         properties = properties_object(spec, of_set, migration, BrokerMode.KRAFT)
         if properties is not None and properties["kind"] != FilesKind.SECRET:
@@ -329,6 +330,11 @@ def broker_manifests(spec: MigrationSpec, facts: Mapping[str, BrokerFacts], migr
         "kustomize-patch.yaml": f"# {_ABOUT_ORDER}\n{yaml.safe_dump_all(patches, sort_keys=False)}",
         **files,
     }
+
+
+def _final_mode(facts: BrokerFacts) -> BrokerMode:
+    """Return the mode in which the owner gets the brokers."""
+    return BrokerMode.KRAFT if facts.kafka4 is None else BrokerMode.KAFKA4
 
 
 def about_certificates(issued: ListenerCertificatesStatus) -> str:
@@ -485,8 +491,8 @@ def _bitnami_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str, 
     values: dict[str, Any] = {"broker": broker, **of_all, "extraEnvVars": entries}
     for value in of_chart.values():
         values |= value
-    if facts.upgrade is not None:
-        registry, repository, tag = _parts_of(facts.upgrade.image)
+    if (new := facts.image_in(_final_mode(facts))) is not None:
+        registry, repository, tag = _parts_of(new.image)
         values = {"image": {"registry": registry, "repository": repository, **tag}, **values}
     if spec.brokers.file is None:
         return values
@@ -536,9 +542,10 @@ def _confluent_values(spec: MigrationSpec, facts: BrokerFacts, ours: Mapping[str
     named = {variable_of(s, _CONFLUENT_PREFIX) for s in settings}
     others = {k: v for k, v in sorted(environment(spec, facts, BrokerMode.KRAFT).items()) if k not in named}
     values = {"podAnnotations": _pod_annotations(ours), "configurationOverrides": settings, "customEnv": others}
-    if facts.upgrade is None:
+    new = facts.image_in(_final_mode(facts))
+    if new is None:
         return values
-    repository, _, tag = facts.upgrade.image.rpartition(":")
+    repository, _, tag = new.image.rpartition(":")
     image = {"image": repository, "imageTag": tag} if repository and "/" not in tag else {"image": tag}
     return {**image, **values}
 

@@ -713,6 +713,8 @@ def run_completed_phase(draft: Draft) -> Outcome:
     """
     if draft.spec.target is not Target.KAFKA4:
         to_kafka4.drop_wish(draft)
+    asked = draft.spec.brokers.upgrade
+    hand_over.note_image(draft, asked.image if asked is not None and upgrading.is_needed(draft.status) else "")
     return _run_given_back(draft, BrokerMode.KRAFT, _conclude_completed)
 
 
@@ -726,6 +728,8 @@ def run_kafka4_phase(draft: Draft) -> Outcome:
     """Give the StatefulSets back with Kafka 4, and raise the features on the user's word, which ends the way back."""
     if (turning := to_kafka4.enter_way_back(draft)) is not None:
         return turning
+    leg = draft.status.kafka4_leg
+    hand_over.note_image(draft, "" if leg is None else leg.image)
     return _run_given_back(draft, BrokerMode.KAFKA4, _conclude_kafka4)
 
 

@@ -34,6 +34,16 @@ def begin_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> None:
     draft.update(hand_over=HandOverStatus(guarded=not is_released, stateful_sets=known))
 
 
+def note_image(draft: Draft, image: str) -> None:
+    """Record the image that the templates need from now on; ``""`` where the brokers have their owner's."""
+    known = draft.status.hand_over
+    if known is None or known.ended_at is not None:
+        return
+    needed = tuple(each.model_copy(update={"image": image}) for each in known.stateful_sets)
+    if needed != known.stateful_sets:
+        draft.update(hand_over=known.model_copy(update={"stateful_sets": needed}))
+
+
 def follow_guard(draft: Draft, sets: Sequence[StatefulSetState]) -> Wait | None:
     """End the guard when the owners render KRaft or the user releases it; return the alarm while something lacks."""
     known = draft.status.hand_over

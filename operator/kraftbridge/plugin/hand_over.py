@@ -21,7 +21,7 @@ def final_manifest(kubernetes: KubernetesPort, migration: ReadMigration) -> dict
         The migration is not completed, or the ConfigMap was deleted.
     """
     name = migration.status.final_manifest
-    if migration.status.phase is not Phase.COMPLETED or not name:
+    if migration.status.phase not in (Phase.COMPLETED, Phase.KAFKA4) or not name:
         raise PluginError(
             f"{migration.name} is in {migration.status.phase}: "
             "the final manifest is written when the migration is Completed"

@@ -87,8 +87,12 @@ def line_of_findings(migration: ReadMigration) -> str:
 
 def phase_line(phase: Phase) -> Text:
     """Return the phases in order. Completed phases and the current phase are marked."""
-    phases = FORWARD
-    if phase not in FORWARD:
+    phases: tuple[Phase, ...] = tuple(each for each in FORWARD if not each.row.on_kafka4)
+    if phase.row.on_kafka4:
+        on_the_way = [each for each in FORWARD if each.row.on_kafka4]
+        back = [] if phase.row.forward else [phase]
+        phases = (Phase.COMPLETED, *on_the_way, *back)
+    elif phase not in FORWARD:
         phases = (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
     here = phases.index(phase)
     line = Text()
