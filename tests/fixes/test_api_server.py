@@ -13,7 +13,7 @@ from tests.fixes.registry import runs
 
 from kraftbridge.models.catalogue import Code
 
-SPEC_PATH = re.compile(r"spec\.([a-zA-Z]+(?:\.[a-zA-Z]+)*)")
+SPEC_PATH = re.compile(r"spec\.([a-zA-Z0-9]+(?:\.[a-zA-Z0-9]+)*)")
 SECRET = {"name": "a-secret", "key": "a-key"}
 RESOURCES = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
 LISTENER = {"securityProtocol": "SSL", "secretName": "kafka-controllers"}
@@ -34,6 +34,7 @@ VALUES: dict[str, Any] = {
     "brokers.clientConfigSecret": "kafka-client",
     "brokers.configStyle": "Env",
     "controllers": {"replicas": 3, "resources": RESOURCES},
+    "kafka4": {"image": "apache/kafka:4.3.1"},
     "controllers.image": "apache/kafka:3.9.2",
     "controllers.replicas": 3,
     "controllers.firstNodeId": 4000,

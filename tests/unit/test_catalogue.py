@@ -96,9 +96,12 @@ def test_both_kinds_of_finding_have_the_same_severity_and_texts(code: Code) -> N
 
 
 def test_only_what_preflight_or_a_restart_blocks_on_can_be_accepted() -> None:
-    """And what nobody can know of clients, which blocks no step: it keeps ``ReadyForKafka4`` from True."""
-    assert Code.KAFKA4_CLIENTS_UNKNOWN in ACCEPTABLE
-    for code in (c for c in Code if c in ACCEPTABLE and c is not Code.KAFKA4_CLIENTS_UNKNOWN):
+    """And what keeps ``ReadyForKafka4`` from True: it blocks the way to Kafka 4 alone."""
+    readiness = {
+        Code.KAFKA4_CLIENTS_UNKNOWN, Code.KAFKA4_LACKS_CLASS, Code.KAFKA4_REFUSES_CLIENTS, Code.KAFKA4_REFUSES_VALUE,
+    }  # fmt: skip
+    assert readiness <= ACCEPTABLE
+    for code in (c for c in Code if c in ACCEPTABLE and c not in readiness):
         assert code.severity is Severity.BLOCKING, code
         assert code.checked_by in {CheckedBy.PREFLIGHT, CheckedBy.RESTART}, code
 

@@ -219,7 +219,7 @@ def test_every_rule_has_a_message_and_names_an_existing_field() -> None:
         assert rule["message"]
         if path := rule.get("fieldPath"):
             assert path in NODES
-        for name in re.findall(r"(?:self|oldSelf)((?:\.(?:spec|status)\b)(?:\.[a-zA-Z]+)+)", rule["rule"]):
+        for name in re.findall(r"(?:self|oldSelf)((?:\.(?:spec|status)\b)(?:\.[a-zA-Z0-9]+)+)", rule["rule"]):
             assert name in NODES, f"{rule['rule']} reads {name}"
 
 

@@ -47,7 +47,6 @@ UNRUN: Final[Mapping[Code, Unrun]] = {
             Code.KAFKA4_DROPS_SETTING,
             Code.KAFKA4_IGNORES_REST,
             Code.KAFKA4_IMAGE_DIFFERS,
-            Code.KAFKA4_IMAGE_REFUSED,
             Code.KAFKA4_NOT_PROVEN,
             Code.KAFKA4_LACKS_CLASS,
             Code.KAFKA4_PLUGIN_UNKNOWN,

@@ -178,13 +178,13 @@ def test_an_image_that_somebody_else_wrote_is_drift_and_ours_is_no_change_of_oth
     changed["spec"]["template"]["metadata"]["annotations"] = mark
     assert workloads.drift_of(spec, facts, changed) == ()
     ours = original_state.variables_of_modes(spec, facts)
-    assert workloads.foreign_changes(spec, original.container, original.volumes, ours, changed, IMAGE) == ()
+    assert workloads.foreign_changes(spec, original.container, original.volumes, ours, changed, [IMAGE]) == ()
     other = copy.deepcopy(changed)
     other["spec"]["template"]["spec"]["initContainers"][0]["image"] = "kafka:2.8"
     assert workloads.drift_of(spec, facts, other) == ("image of prepare",)
     other["spec"]["template"]["spec"]["containers"][0]["image"] = "somebody/else"
     assert workloads.drift_of(spec, facts, other) == ("image of kafka", "image of prepare")
-    assert workloads.foreign_changes(spec, original.container, original.volumes, ours, other, IMAGE) != ()
+    assert workloads.foreign_changes(spec, original.container, original.volumes, ours, other, [IMAGE]) != ()
 
 
 @pytest.mark.parametrize("mode", ALL)

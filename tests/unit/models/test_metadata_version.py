@@ -63,7 +63,8 @@ BECAME = [
     ("finalized beyond the software", "3.8", "3.8", 21, 0, LevelCause.OUT_OF_RANGE),
     ("no flag at all, although one is finalized", "3.2", "3.2", 21, 0, LevelCause.SOFTWARE_TOO_OLD),
     ("protocol is ignored once a level is finalized", "3.9", "3.2", 20, 20, LevelCause.FINALIZED),
-    ("software that we don't know", "4.1", "", 21, None, LevelCause.UNKNOWN),
+    ("Kafka 4 has no protocol any more", "4.1", "", 21, 21, LevelCause.FINALIZED),
+    ("software that we don't know", "5.0", "", 21, None, LevelCause.UNKNOWN),
 ]
 
 
@@ -108,9 +109,10 @@ def test_names_and_levels() -> None:
     assert level_of("3.7") == 19
     assert level_of("3.0") == 1
     assert name_of(17) == "3.7-IV2"
-    assert (name_of(25), text_of(25), text_of(20)) == ("level 25", "level 25", "3.8-IV0 (20)")
+    assert (name_of(99), text_of(99), text_of(20)) == ("level 99", "level 99", "3.8-IV0 (20)")
+    assert text_of(25) == "4.0-IV3 (25)"
     assert levels_of(Release(3, 8)) == (1, 20)
-    assert levels_of(Release(4, 0)) is None
+    assert (levels_of(Release(4, 0)), levels_of(Release(5, 0))) == ((7, 25), None)
     assert all(level_of(name) for name in NAMES)
 
 
@@ -120,7 +122,7 @@ def test_an_unknown_name_says_which_are_known(name: str) -> None:
         level_of(name)
 
 
-@pytest.mark.parametrize(("level", "lowest"), [(21, 17), (20, 17), (17, 17), (16, 15), (12, 11), (25, 25)])
+@pytest.mark.parametrize(("level", "lowest"), [(21, 17), (20, 17), (17, 17), (16, 15), (12, 11), (25, 23), (99, 99)])
 def test_how_far_back_without_loss(level: int, lowest: int) -> None:
     assert lowest_without_loss(level) == lowest
 

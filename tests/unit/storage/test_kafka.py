@@ -687,7 +687,7 @@ def feature_results(top: int = 0, each: int = 0, words: str | None = None) -> An
 @pytest.mark.parametrize(("top", "each"), [(UNAUTHORIZED, 0), (0, 95)])
 def test_a_refused_change_of_metadata_version_is_told(make_node: MakeNode, top: int, each: int) -> None:
     client = controllers_of(make_node({FEATURES: feature_results(top, each, "no")}))
-    with pytest.raises(ActionRefusedError, match=r"change of metadata.version to level 22 at"):
+    with pytest.raises(ActionRefusedError, match=r"change of metadata.version to 4.0-IV0 \(22\) at"):
         client.update_metadata_version(22, Upgrade.UPGRADE)
 
 

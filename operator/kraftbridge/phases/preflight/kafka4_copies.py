@@ -150,8 +150,8 @@ def _refused(step: StepContext, name: str, copies: Sequence[CopyOutcome]) -> Ite
         start = copy.start
         if start is not None and not start.valid:
             named = some(settings_named(start.complaint, start.settings, prefix)) or "what Kafka names"
-            details = {"pod": copy.key.pod, "mode": copy.key.mode, "complaint": start.complaint, "settings": named}
-            yield finding(Code.DRY_START_REFUSED, name, **details)
+            complaint, pod, mode = start.complaint, copy.key.pod, copy.key.mode
+            yield finding(Code.DRY_START_REFUSED, name, pod=pod, mode=mode, complaint=complaint, settings=named)
 
 
 def _lacking_classes(name: str, copies: Sequence[CopyOutcome]) -> Iterator[FindingStatus]:
