@@ -12,13 +12,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 from e2e.harness.bare import inventory_differences
 from e2e.harness.foreign import ForeignCluster, Style
-from e2e.harness.kube import CLUSTER, REPOSITORY, CommandFailedError, Kube, NotOursError, current_kube, eventually
+from e2e.harness.kube import (
+    CLUSTER,
+    KAFKA_IMAGE,
+    REPOSITORY,
+    CommandFailedError,
+    Kube,
+    NotOursError,
+    current_kube,
+    eventually,
+)
 from e2e.harness.load import ClientImpact, Load, client_impact
 from e2e.harness.matrix import Column, Fault
 from e2e.harness.migration import (
@@ -35,7 +45,7 @@ from e2e.harness.security import Security
 from e2e.harness.sole_use import remove_with_migrations, sole_use
 from e2e.harness.striker import Striker
 from e2e.harness.strikes import Strikes
-from e2e.harness.summary import as_json, broken_promises, print_summary
+from e2e.harness.summary import as_json, broken_promises, print_summary, verdicts
 from kubernetes.client.exceptions import ApiException
 from rich.console import Console
 from rich.markup import escape
@@ -51,6 +61,11 @@ KAFKA_SAYS = "Kafka, in the rehearsal"
 GIVE_UP = "giveUpFormerImage"
 """Field of ``spec.rollback``."""
 FORMER_RELEASES = (REPOSITORY / "e2e/images/kafka-release/releases").read_text().split()
+KAFKA4_RELEASES = (REPOSITORY / "e2e/images/kafka-release/kafka4-releases").read_text().split()
+KAFKA4 = "4"
+"""In ``--to``: the newest of them."""
+CLIENTS_UNKNOWN = "Kafka4ClientsUnknown"
+"""What a user accepts who knows his clients: the demo's brokers show no metrics."""
 # Where the operator is killed by --chaos: in every phase in which it does something.
 CHAOS = tuple(
     c for c in Column if c not in (Column.PREFLIGHT, Column.COPY, Column.ROLLING_BACK) and not c.is_of_upgrade
@@ -277,6 +292,70 @@ class Story:
         cluster.stop_zookeeper()
         return terminal.step("using the cluster in every way, without ZooKeeper", cluster.prove_serving)
 
+    def go_to_kafka4(self, release: str) -> View:
+        """Do what a user does who wants Kafka 4, follow it to its rest there, and further as the command line asks."""
+        terminal, migration, image = self.terminal, self.migration, image_of(release)
+        spec: dict[str, Any] = {"target": "Kafka4", "kafka4": {"image": image}}
+        if self.arguments.by_hand:
+            terminal.say(f"It is your decision, and your finding {CLIENTS_UNKNOWN} to accept: {json.dumps(spec)}")
+        else:
+            terminal.say(f"[bold]on to Kafka {release}[/], whose way back stays open until a feature is raised:")
+            migration.accept(CLIENTS_UNKNOWN)
+            terminal.say(f"[green]$ {migration.patch({'spec': spec})}[/]")
+        view = terminal.step(f"controllers, then brokers restart with {image}", lambda: self.rest_in("Kafka4"))
+        if others := self.without_image(view, image):
+            raise BlockedError(f"at rest with Kafka {release}, and these pods have another image: {others}")
+        if self.arguments.features:
+            version = ".".join(release.split(".")[:2])
+            terminal.say(f"[green]$ {migration.patch({'spec': {'kafka4': {'metadataVersion': version}}})}[/]")
+            view = terminal.step(
+                "the features are raised, one by one", lambda: self.rest_in("Kafka4", leavable="False")
+            )
+        if self.arguments.back:
+            terminal.say(f"[green]$ {migration.set_target('KRaft')}[/]")
+            view = terminal.step("brokers, then controllers go back", lambda: self.rest_in("Completed"))
+            if others := [pod for pod in self.pods_of_kafka(view) if pod not in self.without_image(view, image)]:
+                raise BlockedError(f"back from Kafka {release}, and these pods have its image: {others}")
+        return view
+
+    def rest_in(self, phase: str, leavable: str = "") -> View:
+        """Follow the migration until it rests in a phase, with what its status then says of the way back."""
+        blocked_since: float | None = None
+        for view in self.migration.follow(self.arguments.within):
+            self.terminal.change(view)
+            ready, way_back = view.condition("Ready"), view.condition("Kafka4Leavable")
+            seen = ready.get("observedGeneration") == view.resource["metadata"]["generation"]
+            if (
+                view.phase == phase
+                and seen
+                and ready["status"] == "True"
+                and way_back["status"] == (leavable or way_back["status"])
+            ):
+                return view
+            blocked_since = (blocked_since or time.monotonic()) if view.blocked else None
+            if (
+                blocked_since is not None
+                and not self.arguments.by_hand
+                and time.monotonic() - blocked_since > BLOCKED_TIMEOUT_S
+            ):
+                findings = "".join(f"\n  {finding}" for finding in view.blocking_findings)
+                raise BlockedError(f"blocked in phase {view.phase} for {BLOCKED_TIMEOUT_S} s: {view.blocked}{findings}")
+        raise AssertionError("following ends with the phase or an exception")
+
+    def pods_of_kafka(self, view: View) -> dict[str, list[str]]:
+        """Return the images of every pod of brokers and controllers, by its name."""
+        controllers = controllers_name(self.kube, self.cluster.namespace, view.resource["metadata"]["name"])
+        sets = (*self.cluster.stateful_sets, controllers)
+        return {
+            pod["metadata"]["name"]: [container["image"] for container in pod["spec"]["containers"]]
+            for pod in self.kube.list("pods", self.cluster.namespace)
+            if pod["metadata"]["name"].rpartition("-")[0] in sets
+        }
+
+    def without_image(self, view: View, image: str) -> list[str]:
+        """Return the pods of brokers and controllers in which no container has an image."""
+        return [pod for pod, images in self.pods_of_kafka(view).items() if image not in images]
+
     def run(self) -> int:
         """Run all steps; return the exit code."""
         terminal, cluster = self.terminal, self.cluster
@@ -295,10 +374,21 @@ class Story:
         view = self.follow(load)
         migration_s = time.monotonic() - begin
         serving = self.leave_zookeeper()
+        last = view
+        if release := self.arguments.kafka4:
+            last = self.go_to_kafka4(release)
+            serving |= {
+                f"{check}, after Kafka {release}": outcome
+                for check, outcome in terminal.step("using the cluster once more", cluster.prove_serving).items()
+            }
         differences = inventory_differences(before, cluster.inventory())
         lines = terminal.step("stopping the clients, after they have read everything", load.stop)
         impact = client_impact(lines)
         broken = broken_promises(view, impact, serving, differences)
+        broken += [
+            f"the last verification before {gate} says {verdict}" for gate, verdict in inconsistent(last).items()
+        ]
+        view = last
         write_artifacts(
             view, impact, lines, broken,
             serving=serving, differences=differences, migration_wall_s=round(migration_s, 1), steps=terminal.steps,
@@ -309,6 +399,19 @@ class Story:
         terminal.say(f"everything is in {ARTIFACTS.relative_to(REPOSITORY)}")
         terminal.say("[red]NOT as promised[/]" if broken else "[green]as promised[/]")
         return 1 if broken else 0
+
+
+def image_of(release: str) -> str:
+    """Return the image of a release of Kafka in the cluster."""
+    return f"{KAFKA_IMAGE.partition(':')[0]}:{release}"
+
+
+def inconsistent(view: View) -> dict[str, str]:
+    """Return what the last verification before a gate says, where that is not that everything is the same."""
+    last = {
+        verdict.gate: verdict.verdict for verdict in verdicts(view) if verdict.gate.startswith(("Kafka4", "Leaving"))
+    }
+    return {gate: verdict for gate, verdict in last.items() if verdict != "Consistent"}
 
 
 def static_lines(fix: str) -> dict[str, str]:
@@ -342,7 +445,7 @@ def clean(kube: Kube, operator: OperatorInstall, cluster: ForeignCluster) -> Non
     operator.uninstall()
 
 
-def bring_up(terminal: Terminal, *, operator_too: bool, release: str = "") -> Kube:
+def bring_up(terminal: Terminal, *, operator_too: bool, releases: tuple[str, ...] = ()) -> Kube:
     """Return the cluster to use. For the embedded cluster, start it, build the images and load them."""
     context = os.environ.get("KUBE_CONTEXT", "")
     if context.startswith(KIND_CONTEXT):
@@ -356,8 +459,8 @@ def bring_up(terminal: Terminal, *, operator_too: bool, release: str = "") -> Ku
     terminal.step("the embedded Kubernetes", lambda: _show(CLUSTER, "up"))
     names = [] if operator_too else ["kafka", "clients", "spark-operator"]
     terminal.step("images", lambda: _show(IMAGES, *names))
-    if release:
-        terminal.step(f"image of Kafka {release}", lambda: _show(IMAGES, f"kafka-{release}"))
+    for release in filter(None, releases):
+        terminal.step(f"image of Kafka {release}", partial(_show, IMAGES, f"kafka-{release}"))
     return current_kube()
 
 
@@ -431,6 +534,18 @@ def parse() -> argparse.Namespace:
         default="",
         help="the brokers run a former release of Kafka; the migration brings them to 3.9 first",
     )
+    parser.add_argument(
+        "--to",
+        dest="kafka4",
+        choices=(KAFKA4, *KAFKA4_RELEASES),
+        default="",
+        help=f"go on to a release of Kafka 4 after the migration; {KAFKA4} is {KAFKA4_RELEASES[-1]}",
+    )
+    onward = parser.add_mutually_exclusive_group()
+    onward.add_argument("--back", action="store_true", help="with --to: go back to 3.9 again")
+    onward.add_argument(
+        "--features", action="store_true", help="with --to: raise the features, which ends the way back"
+    )
     parser.add_argument("--two-sets", action="store_true", help="the last broker has a StatefulSet of its own")
     parser.add_argument("--chaos", choices=("operator-restart",), help="delete the operator's pod once in every phase")
     parser.add_argument(
@@ -466,6 +581,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="leave cluster and operator running at the end")
     parser.add_argument("--clean", action="store_true", help="only remove what an earlier demo left")
     arguments = parser.parse_args()
+    if (arguments.back or arguments.features) and not arguments.kafka4:
+        parser.error("--back and --features are about Kafka 4: add --to")
+    if arguments.kafka4 == KAFKA4:
+        arguments.kafka4 = KAFKA4_RELEASES[-1]
     if arguments.secured and arguments.style is not Style.ENV:
         parser.error("--secured is for brokers of style Env")
     if arguments.secured and arguments.trap:
@@ -484,7 +603,11 @@ def main() -> int:
     kube = (
         current_kube()
         if arguments.clean
-        else bring_up(terminal, operator_too=not (arguments.installed or arguments.chart), release=arguments.release)
+        else bring_up(
+            terminal,
+            operator_too=not (arguments.installed or arguments.chart),
+            releases=(arguments.release, arguments.kafka4),
+        )
     )
     story = Story(
         kube,

@@ -131,9 +131,14 @@ def former_images() -> dict[str, Image]:
     return {f"kafka-{release}": _release(f"kafka-{release}", release, target="former") for release in releases}
 
 
-def _release(name: str, release: str, target: str) -> Image:
+def kafka4_images() -> dict[str, Image]:
+    """Return the images of the releases to which a cluster goes on from 3.9; each is built only where somebody names it."""
+    releases, pom = (RELEASES / "kafka4-releases").read_text().split(), RELEASES / "kafka4.pom.xml"
+    return {f"kafka-{release}": _release(f"kafka-{release}", release, target="kafka4", pom=pom) for release in releases}
+
+
+def _release(name: str, release: str, target: str, pom: Path = HERE / "kafka" / "pom.xml") -> Image:
     """Return the image of another release of Kafka."""
-    pom = HERE / "kafka" / "pom.xml"
     return Image(
         name=name,
         reference=f"localhost/kraftbridge-kafka:{release}",

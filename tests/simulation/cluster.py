@@ -981,13 +981,11 @@ class Cluster:
         sets = [s for s in map(self._broker_set, self.broker_sets) if isinstance(s, StatefulSetState)]
         if status.kafka4_leg is not None:
             self.to_kafka4.copied = True
-            fine = self.to_kafka4.found(
-                sets, status.broker_ids, self._fingerprint_of_leg(status.kafka4_leg), self.images.tag
-            )
-            return self.templates.found(fine)
-        fine = dry_start_of(sets, self.settings.brokers(self.kafka.nodes)).report
-        assert fine is not None
-        fine = replace(fine, fingerprint=self._fingerprint_of_settings())
+            digest = self._fingerprint_of_leg(status.kafka4_leg)
+            return self.templates.found(self.to_kafka4.found(sets, status.broker_ids, digest, self.images.tag))
+        made = dry_start_of(sets, self.settings.brokers(self.kafka.nodes)).report
+        assert made is not None
+        fine = replace(made, fingerprint=self._fingerprint_of_settings())
         fine = self.leg.found(status, fine, self.images.tag)
         found = self.templates.found(fine) if self.channel is None else self.channel.found(status, fine)
         assert found.fingerprint == self._fingerprint_of_copies(status)
