@@ -19,6 +19,8 @@ SPEC: dict[str, Any] = {
     "zookeeper": {"connect": "zookeeper:2181/kafka"},
     "brokers": {"statefulSets": [{"name": "kafka"}], "bootstrapServers": "kafka:9092"},
 }
+IMAGE = "registry.example/kafka:4.1.2"
+WITH_KAFKA4: dict[str, Any] = {**SPEC, "kafka4": {"image": IMAGE}}
 NUMBER = count()
 
 
@@ -71,8 +73,12 @@ def with_target(target: Target) -> dict[str, Any]:
 
 def possible(target: Target, phase: Phase) -> bool:
     """Return whether a migration with this target may be in this phase; stated anew, not taken from the generator."""
-    if phase in (Phase.FINALIZING, Phase.COMPLETED):
+    if phase in (Phase.FINALIZING, Phase.LEAVING_KAFKA4):
         return target is Target.KRAFT
+    if phase in (Phase.COMPLETED, Phase.KAFKA4_CONTROLLERS, Phase.KAFKA4_BROKERS, Phase.KAFKA4):
+        return target in (Target.KRAFT, Target.KAFKA4)
+    if target is Target.KAFKA4:
+        return False
     if phase is Phase.ROLLING_BACK:
         return target is Target.ZOOKEEPER
     if phase is Phase.ROLLED_BACK or target is Target.ZOOKEEPER:
@@ -160,14 +166,14 @@ def test_names_that_cannot_name_services_are_refused(cluster: Cluster, name: str
 @pytest.mark.parametrize("phase", list(Phase))
 def test_every_target_in_every_phase(cluster: Cluster, migration: Callable[..., str], phase: Phase) -> None:
     fitting = next(target for target in (Target.KRAFT, Target.ZOOKEEPER) if possible(target, phase))
-    name = migration(target=fitting, phase=phase)
+    name = migration(target=fitting, phase=phase, spec=WITH_KAFKA4)
     for target in Target:
         refusal = cluster.patch(name, with_target(target))
         assert (refusal == "") == possible(target, phase), f"{target} in {phase}: {refusal}"
         assert refusal == "" or "spec.target" in refusal
 
 
-@pytest.mark.parametrize("target", list(Target))
+@pytest.mark.parametrize("target", [target for target in Target if target is not Target.KAFKA4])
 def test_no_phase_is_entered_without_the_users_word(
     cluster: Cluster, migration: Callable[..., str], target: Target
 ) -> None:
@@ -181,7 +187,11 @@ def test_no_phase_is_entered_without_the_users_word(
     ("target", "phase", "wanted", "words"),
     [
         (Target.KRAFT, Phase.FINALIZING, Target.ZOOKEEPER, "finalization has begun and cannot be undone: spec.target must stay KRaft"),
-        (Target.KRAFT, Phase.COMPLETED, Target.KRAFT_BROKERS, "finalization has begun and cannot be undone: spec.target must stay KRaft"),
+        (Target.KRAFT, Phase.COMPLETED, Target.KRAFT_BROKERS, "the migration is complete: spec.target must be KRaft or Kafka4"),
+        (Target.KRAFT, Phase.COMPLETED, Target.KAFKA4, "spec.target Kafka4 needs spec.kafka4 with an image"),
+        (Target.KRAFT, Phase.FINALIZING, Target.KAFKA4, "spec.target Kafka4 is possible once the phase is Completed"),
+        (Target.KRAFT_BROKERS, Phase.DUAL_WRITE, Target.KAFKA4, "spec.target Kafka4 is possible once the phase is Completed"),
+        (Target.KRAFT, Phase.KAFKA4, Target.ZOOKEEPER, "the migration is complete: spec.target must be KRaft or Kafka4"),
         (Target.KRAFT_BROKERS, Phase.ROLLING_BROKERS, Target.DUAL_WRITE, "the only way back is spec.target ZooKeeper"),
         (Target.ZOOKEEPER, Phase.ROLLING_BACK, Target.KRAFT_BROKERS, "spec.target must stay ZooKeeper until the phase is RolledBack"),
     ],
@@ -190,6 +200,67 @@ def test_refused_targets_say_what_is_possible(
     cluster: Cluster, migration: Callable[..., str], target: Target, phase: Phase, wanted: Target, words: str
 ) -> None:
     assert words in cluster.patch(migration(target, phase), with_target(wanted))
+
+
+def with_kafka4(**changes: Any) -> dict[str, Any]:
+    return {"spec": {"target": "Kafka4", "kafka4": {"image": IMAGE, **changes}}}
+
+
+def test_the_way_to_kafka_4_begins_at_completed_with_an_image(cluster: Cluster, migration: Callable[..., str]) -> None:
+    answer = cluster.refused(
+        "create", "--filename", "-", stdin=json.dumps(manifest("early", {**SPEC, **with_kafka4()["spec"]}))
+    )
+    assert "spec.target Kafka4 is possible once the phase is Completed" in answer
+    name = migration(Target.KRAFT, Phase.COMPLETED)
+    assert cluster.patch(name, with_kafka4()) == ""
+    assert cluster.patch(name, with_kafka4(controllersImage=IMAGE, metadataVersion="4.1")) == ""
+    assert "spec.kafka4.metadataVersion" in cluster.patch(name, with_kafka4(metadataVersion="3.9"))
+    assert "spec.kafka4.image" in cluster.patch(name, with_kafka4(image=None))
+
+
+@pytest.mark.parametrize("phase", [Phase.KAFKA4_CONTROLLERS, Phase.KAFKA4_BROKERS, Phase.KAFKA4])
+def test_the_images_of_kafka_4_are_fixed_from_the_first_restart_on(
+    cluster: Cluster, migration: Callable[..., str], phase: Phase
+) -> None:
+    name = migration(Target.KRAFT, Phase.COMPLETED)
+    assert cluster.patch(name, with_kafka4(), dry_run=False) == ""
+    assert cluster.patch(name, with_kafka4(image="other:4.0.2")) == "", "nothing has restarted yet"
+    assert cluster.patch(name, in_phase(phase), dry_run=False) == ""
+    words = "the images of spec.kafka4 cannot change in this phase"
+    assert words in cluster.patch(name, with_kafka4(image="other:4.0.2"))
+    assert words in cluster.patch(name, with_kafka4(controllersImage="other:4.0.2"))
+    assert words in cluster.patch(name, {"spec": {"target": "KRaft", "kafka4": None}})
+    assert cluster.patch(name, with_kafka4(metadataVersion="4.1")) == "", "the word of the features comes later"
+    assert cluster.patch(name, with_target(Target.KRAFT)) == ""
+
+
+def test_what_is_final_keeps_the_target(cluster: Cluster, migration: Callable[..., str]) -> None:
+    name = migration(Target.KRAFT, Phase.COMPLETED)
+    assert cluster.patch(name, with_kafka4(), dry_run=False) == ""
+    leg = {"image": IMAGE, "controllersImage": IMAGE, "finalAt": "2026-01-01T00:00:00Z"}
+    assert cluster.patch(name, {"status": {"phase": "Kafka4", "kafka4Leg": leg}}, dry_run=False) == ""
+    words = "there is no way back from Kafka 4 any more (condition Kafka4Leavable): spec.target must stay Kafka4"
+    assert words in cluster.patch(name, with_target(Target.KRAFT))
+    assert cluster.patch(name, in_phase(Phase.LEAVING_KAFKA4)) != ""
+
+
+def test_after_a_hand_over_nobody_goes_on_to_kafka_4(cluster: Cluster, migration: Callable[..., str]) -> None:
+    words = "spec.target Kafka4 is refused once brokers or controllers are handed over"
+    released = migration(Target.KRAFT, Phase.COMPLETED)
+    assert cluster.patch(released, {"spec": {"handOver": "Release"}}, dry_run=False) == ""
+    assert words in cluster.patch(released, with_kafka4())
+    ended = migration(Target.KRAFT, Phase.COMPLETED)
+    assert (
+        cluster.patch(
+            ended, {"status": {"handOver": {"guarded": True, "endedAt": "2026-01-01T00:00:00Z"}}}, dry_run=False
+        )
+        == ""
+    )
+    assert words in cluster.patch(ended, with_kafka4())
+    there = migration(Target.KRAFT, Phase.COMPLETED)
+    assert cluster.patch(there, with_kafka4(), dry_run=False) == ""
+    assert cluster.patch(there, in_phase(Phase.KAFKA4), dry_run=False) == ""
+    assert cluster.patch(there, {"spec": {"handOver": "Release"}}) == "", "at rest with Kafka 4 it is handed over"
 
 
 FIXED = [
