@@ -39,7 +39,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     $PIP install --no-compile --require-hashes --requirement /tmp/runtime.lock \
  && $COMPILE /opt/kraftbridge/venv/lib
 
-# Left out is what no verification loads: Hive, ORC, MLlib, the shells, YARN, RocksDB, streaming, other platforms' libraries; of pyarrow
+# Left out is what no verification loads: Hive, ORC, MLlib, the shells, YARN, RocksDB, streaming, QUIC, other platforms' libraries; of pyarrow
 # Flight, S3, headers and tests. Python's workers would run pyspark from a zip without compiled files, and read its directory again before
 # each task, although pyspark is installed. Hadoop's client stays, for object stores. Jars have one time, on which the archive of their
 # classes depends.
@@ -58,8 +58,8 @@ RUN cd /opt/kraftbridge/venv/lib/python3*/site-packages \
            spark-mllib* breeze* spark-graphx* spire* cats-kernel* algebra_* JTransforms-* arpack* lapack-* blas-* jdistlib-* \
            rocksdbjni-* leveldbjni-* spark-yarn* hadoop-yarn-* hadoop-shaded-guava-yarn* \
            spark-repl* scala-compiler-* jline-* spark-streaming_* spark-connect* connect-repl spark-ganglia* \
-           netty-tcnative-*-osx-* netty-tcnative-*-windows-* \
- && rm -rf /opt/spark/data /opt/spark/examples /opt/spark/ml /opt/spark/mllib /opt/spark/python/lib/*.zip \
+           spark-pipelines* netty-codec-*quic* netty-codec-http3* netty-tcnative-*-osx-* netty-tcnative-*-windows-* \
+ && rm -rf /opt/spark/data /opt/spark/examples /opt/spark/ml /opt/spark/mllib /opt/spark/pipelines /opt/spark/python/lib/*.zip \
  && find . -name '*.jar' -exec touch --date=2025-01-01T00:00:00Z {} + \
  && $COMPILE /opt/kraftbridge/venv/lib /opt/spark
 
@@ -147,7 +147,7 @@ USER 185:185
 # The archive fits the class path of Spark's launcher, or the build fails here. Without it every start takes 60 % more processor time.
 RUN "$JAVA_HOME/bin/java" -Xshare:on -cp "$SPARK_HOME/conf/:$SPARK_HOME/jars/*" -version
 LABEL org.opencontainers.image.title="kraftbridge spark" \
-      org.opencontainers.image.version="4.0.4"
+      org.opencontainers.image.version="4.1.4"
 
 # ---------------------------------------------------------------- verifier
 FROM ${SPARK} AS verifier

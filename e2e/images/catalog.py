@@ -16,7 +16,7 @@ KAFKA = "localhost/kraftbridge-kafka:3.9.1"
 CONTROLLERS_RELEASE = "3.9.2"
 """The default of ``spec.controllers.image``."""
 RELEASES = HERE / "kafka-release"
-SPARK = "localhost/kraftbridge-spark:4.0.4"
+SPARK = "localhost/kraftbridge-spark:4.1.4"
 
 
 @dataclass(frozen=True)

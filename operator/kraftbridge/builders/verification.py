@@ -40,7 +40,7 @@ from kraftbridge.models.spec import MigrationSpec, Runner, SecretKey
 from kraftbridge.models.status import KeptCopy
 from kraftbridge.outside.shell import joined
 
-SPARK_VERSION = "4.0.4"
+SPARK_VERSION = "4.1.4"
 MAIN = "/opt/kraftbridge/run_verification.py"
 UID = 185
 """User of the verifier image.
