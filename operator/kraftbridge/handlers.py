@@ -15,6 +15,7 @@ from prometheus_client import start_http_server
 from kraftbridge.config import Settings
 from kraftbridge.constants import ANNOTATION_ABANDON, FINALIZER, GROUP, PLURAL, VERSION
 from kraftbridge.exceptions import MigrationError
+from kraftbridge.outside.serving import every_address
 from kraftbridge.phases.machine import deletion_blocker
 from kraftbridge.services.fleet import Fleet, Health
 from kraftbridge.services.reconcile import Reconciler, refusal_event
@@ -46,7 +47,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
     memo.health = Health(ours.liveness_port)
     memo.beating = asyncio.create_task(_beat(memo.health))
     memo.fleet = Fleet(Reconciler(KubernetesStore.connect(), ours))
-    start_http_server(ours.metrics_port)
+    start_http_server(ours.metrics_port, addr=every_address())
 
 
 @kopf.on.cleanup()

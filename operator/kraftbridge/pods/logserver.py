@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socket import SHUT_RDWR, socket
 from typing import Any, Final
@@ -37,6 +37,7 @@ from typing_extensions import override
 from kraftbridge.metadata.log.files import FILES_PATH, LOG_FOLDER, LocalLogFiles
 from kraftbridge.outside import bounds
 from kraftbridge.outside.json_text import parsed_json
+from kraftbridge.outside.serving import DualStackServer
 from kraftbridge.outside.visible import log_visibly
 from kraftbridge.pods import paths
 
@@ -111,7 +112,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-class LogServer(ThreadingHTTPServer):
+class LogServer(DualStackServer):
     """Serves one controller's metadata log.
 
     Parameters
@@ -126,7 +127,6 @@ class LogServer(ThreadingHTTPServer):
         File with the bearer token.
     """
 
-    daemon_threads = True
     request_queue_size = 16
 
     def __init__(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final, ParamSpec, TypeVar
 
 from typing_extensions import override
@@ -17,6 +17,7 @@ from typing_extensions import override
 from kraftbridge.models.objects import entries
 from kraftbridge.models.phase import Phase
 from kraftbridge.models.status import MigrationStatus, WaitKind
+from kraftbridge.outside.serving import DualStackServer
 from kraftbridge.services.metrics import STEP_LAG_SECONDS
 from kraftbridge.services.pace import Lane, needs_place
 from kraftbridge.services.reconcile import Reconciler
@@ -155,8 +156,7 @@ class Health:
             def log_message(self, format: str, *args: object) -> None:
                 """Log nothing, because probes are frequent."""
 
-        self._server = ThreadingHTTPServer(("", port), Handler)
-        self._server.daemon_threads = True
+        self._server = DualStackServer(("", port), Handler)
         threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
 
     @property
