@@ -164,9 +164,21 @@ def test_what_needs_a_registry_says_so(command: list[str]) -> None:
     assert "no registry is given: set REGISTRY=host/path" in done.stderr
 
 
-def test_the_notes_hold_every_fragment(release: ModuleType) -> None:
+def test_the_notes_are_the_section_of_the_version(release: ModuleType) -> None:
     notes = release.notes(release.project_version())
-    assert notes.index("### New features") < notes.index("### Bug fixes")
+    assert notes.startswith("The first release.")
+    assert "### Limits" in notes
     for fragment in (ROOT / "changelog.d").glob("2*.md"):
         entry = next(line for line in fragment.read_text().splitlines() if line.startswith("- "))
-        assert entry in notes
+        assert entry in notes, f"{fragment.name} is not in the section of the version that is to be released"
+
+
+def test_without_a_section_the_notes_hold_every_fragment(
+    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "changelog.d").mkdir()
+    (tmp_path / "changelog.d/20261201_100000_a.md").write_text("### Bug fixes\n\n- A mended defect.\n")
+    (tmp_path / "changelog.d/20261201_110000_b.md").write_text("### New features\n\n- A new feature.\n")
+    (tmp_path / "CHANGELOG.md").write_text((ROOT / "CHANGELOG.md").read_text())
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    assert release.notes("99.0.0") == "### New features\n\n- A new feature.\n\n### Bug fixes\n\n- A mended defect.\n"
