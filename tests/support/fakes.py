@@ -14,7 +14,7 @@ import json
 import marshal
 import pickle
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 
 from kraftbridge.builders.broker_overlays import setting_of
 from kraftbridge.constants import API_VERSION, FIELD_MANAGER, KIND, LABEL_ROLE, LABEL_RUN, canary_topic
-from kraftbridge.copies.dry_start import copies_of, described, likely_channels, other_channels
+from kraftbridge.copies.dry_start import copies_for_kafka4, copies_of, described, likely_channels, other_channels
 from kraftbridge.exceptions import ActionRefusedError, ConflictError, ObservationError
 from kraftbridge.metadata.log.files import LocalLogFiles
 from kraftbridge.models.assignments import Assignments
@@ -679,6 +679,8 @@ class FakeKafka:
     level: int = 21
     """Finalized metadata.version."""
     level_offset: int = 3
+    highest: int = 21
+    """The highest metadata.version that every node supports."""
     updates: list[tuple[int, Upgrade]] = field(default_factory=list)
     under_replicated: tuple[str, ...] = ()
     silent: set[str] = field(default_factory=set)
@@ -883,7 +885,10 @@ class FakeKafka:
         flags = {**dict.fromkeys(self.broker_modes(), False), **self.controller_flags()}
         return {
             node: NodeFeatures(
-                {FEATURE: self.level}, {FEATURE: (1, 21)}, finalized_epoch=self.level_offset, zk_migration_ready=flag
+                {FEATURE: self.level},
+                {FEATURE: (1, self.highest)},
+                finalized_epoch=self.level_offset,
+                zk_migration_ready=flag,
             )
             for node, flag in flags.items()
         }
@@ -911,7 +916,7 @@ class FakeKafka:
         """Take every level up to the highest; a downgrade only without loss."""
         lossy = upgrade is not Upgrade.UPGRADE and level < lowest_without_loss(self.level)
         words = "" if not lossy else f"Invalid metadata.version {level}. Refusing to perform the requested downgrade"
-        return FeatureAnswer(level, upgrade, accepted=not lossy, words=words)
+        return FeatureAnswer(level, upgrade, accepted=not lossy, words=words, feature=feature)
 
     def update_metadata_version(self, level: int, upgrade: Upgrade, feature: str = FEATURE) -> None:
         self.updates.append((level, upgrade))
@@ -925,9 +930,14 @@ class FakeKafka:
         flags = self._live()
         modes = [m for m in self.broker_modes().values() if m != "zookeeper"]
         leader = min(flags)
-        return ControllerMetrics(
-            node_id, node_id == leader, self.state, modes.count("migration"), len(modes), 0, leader, 1
-        )
+        pods = self.kubernetes.pods(self.namespace, "kraftbridge.dev/role=controller")
+        on_kafka4 = {
+            int(pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])
+            for pod in pods
+            if pod["spec"]["containers"][0]["image"].rpartition(":")[2].startswith("4.")
+        }
+        state = ZkMigrationState.ABSENT if node_id in on_kafka4 else self.state
+        return ControllerMetrics(node_id, node_id == leader, state, modes.count("migration"), len(modes), 0, leader, 1)
 
 
 def surroundings() -> list[Object]:
@@ -1022,7 +1032,8 @@ class FaithfulDryStarts:
         self._reports: dict[str, DryStartReport] = {}
 
     def fingerprint(self, migration: Migration) -> str:
-        return f"{self.template} {described(migration.spec.brokers)}"
+        leg = migration.status.kafka4_leg
+        return f"{self.template} {described(migration.spec.brokers)}{'' if leg is None else f' {leg.image}'}"
 
     def channels(self, identity: Identity, spec: MigrationSpec) -> tuple[BrokersSpec, ...]:
         return likely_channels(spec.brokers, [({}, {})])
@@ -1055,6 +1066,9 @@ class FaithfulDryStarts:
         if run is None or not isinstance(action, LaunchRun) or run.run_id in self._reports:
             return
         self.started.append(run)
+        if migration.status.kafka4_leg is not None:
+            self._reports[run.run_id] = DryStartReport(run.digest, tuple(self._of_kafka4(migration, run)))
+            return
         copies: list[CopyOutcome] = []
         trials: list[CopyOutcome] = []
         present = described(spec.brokers)
@@ -1071,6 +1085,23 @@ class FaithfulDryStarts:
                     for other in map(described, other_channels(spec.brokers, {}, {}))
                 ]
         self._reports[run.run_id] = DryStartReport(run.digest, tuple(copies), tuple(trials))
+
+    def _of_kafka4(self, migration: Migration, run: DryStartRunStatus) -> Iterator[CopyOutcome]:
+        """Yield a copy of every pod as it runs, and one with the image of Kafka 4."""
+        leg = migration.status.kafka4_leg
+        assert leg is not None
+        present = "kafka:3.9"
+        for ref in migration.spec.brokers.stateful_sets:
+            ordinals = [int(p.rpartition("-")[2]) for p in run.broker_ids if p.rpartition("-")[0] == ref.name]
+            for key in copies_for_kafka4(ref.name, ordinals):
+                copy = self._outcome(key, run.broker_ids[key.pod], self.reaching)
+                assert copy.start is not None
+                image = leg.image if key.mode is BrokerMode.KAFKA4 else present
+                images = (ContainerImage("kafka", present, f"sha256:{present}", image, f"sha256:{image}"),)
+                settings = {k: v for k, v in copy.start.settings.items() if k != "kraftbridge.mode"}
+                kafka = "3.9.2" if image == present else image.rpartition(":")[2]
+                start = replace(copy.start, kafka=kafka, settings=settings)
+                yield replace(copy, start=start, overlay={}, images=images)
 
     def _outcome(self, key: CopyKey, broker: int, channel: str) -> CopyOutcome:
         found = self._kafka.broker_settings()[broker]

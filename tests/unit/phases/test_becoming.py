@@ -40,6 +40,7 @@ from kraftbridge.phases.preflight.dynamic_settings import of_brokers
 STATIC, DEFAULT = SettingSource.STATIC, SettingSource.DEFAULT
 OF_ALL, OF_ONE = SettingSource.DYNAMIC_DEFAULT, SettingSource.DYNAMIC_BROKER
 TP = ("orders", 0)
+REPORTER = "org.apache.kafka.common.metrics.JmxReporter"
 
 
 def setting(value: str | None, *stated: tuple[SettingSource, str | None], sensitive: bool = False) -> EffectiveSetting:
@@ -118,6 +119,43 @@ def test_what_the_mode_changes_is_no_difference(name: str, before: str, after: s
     was = broker_record(0, "uid", settings={name: setting(before)}, pod_ip="10.0.0.1")
     is_now = broker_now(0, settings={name: setting(after)}, pod_ip="10.0.0.2")
     assert list(differing_settings(was, is_now)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("num.recovery.threads.per.data.dir", setting("1", (DEFAULT, "1")), setting("2", (DEFAULT, "2"))),
+        ("metric.reporters", setting("", (DEFAULT, "")), setting(REPORTER, (DEFAULT, REPORTER))),
+        ("group.share.max.groups", setting("10", (DEFAULT, "10")), None),
+        ("log.message.format.version", setting("3.0-IV1", (STATIC, "3.0-IV1")), None),
+        ("a.setting.of.kafka.4", None, setting("7", (DEFAULT, "7"))),
+    ],
+)
+def test_between_3_9_and_kafka_4_defaults_and_what_one_of_them_lacks_may_differ(
+    name: str, before: EffectiveSetting | None, after: EffectiveSetting | None
+) -> None:
+    """There and back alike; within one release the same is a difference, where both have the setting."""
+    former, later = ({} if each is None else {name: each} for each in (before, after))
+    there = broker_record(0, "uid", settings=former), broker_now(0, settings=later)
+    back = broker_record(0, "uid", settings=later), broker_now(0, settings=former)
+    for one, other in (there, back):
+        assert list(differing_settings(one, other, kafka4=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (setting("3", (STATIC, "3")), setting("2", (DEFAULT, "2"))),
+        (setting("1", (DEFAULT, "1")), setting("9", (DEFAULT, "9"))),
+        (setting("1", (DEFAULT, "1")), setting("2", (STATIC, "2"))),
+    ],
+)
+def test_with_kafka_4_a_stated_setting_and_an_unknown_default_must_hold(
+    before: EffectiveSetting, after: EffectiveSetting
+) -> None:
+    name = "num.recovery.threads.per.data.dir"
+    one, other = broker_record(0, "uid", settings={name: before}), broker_now(0, settings={name: after})
+    assert only(differing_settings(one, other, kafka4=True)).before == before.value
 
 
 def test_a_setting_that_somebody_changed_during_the_restart_is_no_difference() -> None:

@@ -704,6 +704,16 @@ def test_a_validation_has_kafkas_own_words(make_node: MakeNode) -> None:
     )
 
 
+def test_another_feature_is_raised_and_validated_by_its_own_name(make_node: MakeNode) -> None:
+    node = make_node({FEATURES: feature_results(0, 95, "no")})
+    client = controllers_of(node)
+    with pytest.raises(ActionRefusedError, match=r"change of group\.version to 1 at"):
+        client.update_metadata_version(1, Upgrade.UPGRADE, "group.version")
+    assert client.validate_metadata_version(1, Upgrade.UPGRADE, "group.version") == FeatureAnswer(
+        1, Upgrade.UPGRADE, accepted=False, words="no", feature="group.version"
+    )
+
+
 @pytest.mark.parametrize("answer", [feature_results(TIMED_OUT), feature_results(NOT_CONTROLLER), None])
 def test_a_validation_without_an_answer_is_unknown(make_node: MakeNode, answer: Any) -> None:
     with pytest.raises(ObservationError, match=r"metadata\.version"):

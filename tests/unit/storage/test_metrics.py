@@ -84,6 +84,16 @@ def test_a_missing_gauge_is_an_error_that_names_it(gauge: str) -> None:
         parse_controller_metrics(3000, page)
 
 
+def test_a_controller_of_kafka_4_has_no_gauge_of_a_migration() -> None:
+    of_migration = ("ZkMigrationState", "MigratingZkBrokerCount")
+    page = "".join(
+        line for line in DUAL_WRITE.splitlines(keepends=True) if not any(gauge in line for gauge in of_migration)
+    )
+    found = parse_controller_metrics(3000, page)
+    assert (found.zk_migration_state, found.migrating_zk_brokers) == (ZkMigrationState.ABSENT, 0)
+    assert (found.active, found.active_brokers, found.leader_id) == (True, 1, 3000)
+
+
 def test_a_page_is_fetched_over_http() -> None:
     with http_server() as server:
         server.respond = lambda request: (200, DUAL_WRITE) if request.path == "/metrics" else (404, "")
