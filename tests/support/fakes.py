@@ -679,8 +679,6 @@ class FakeKafka:
     level: int = 21
     """Finalized metadata.version."""
     level_offset: int = 3
-    highest: int = 21
-    """The highest metadata.version that every node supports."""
     updates: list[tuple[int, Upgrade]] = field(default_factory=list)
     under_replicated: tuple[str, ...] = ()
     silent: set[str] = field(default_factory=set)
@@ -883,14 +881,23 @@ class FakeKafka:
     def features(self) -> dict[int, NodeFeatures | Unobserved]:
         """Return the features of the brokers and the controllers alike; each caller reads those of its own nodes."""
         flags = {**dict.fromkeys(self.broker_modes(), False), **self.controller_flags()}
+        on_kafka4 = self._on_kafka4("app=kafka") | self._on_kafka4("kraftbridge.dev/role=controller")
         return {
             node: NodeFeatures(
                 {FEATURE: self.level},
-                {FEATURE: (1, self.highest)},
+                {FEATURE: (7, 27) if node in on_kafka4 else (1, 21)},
                 finalized_epoch=self.level_offset,
                 zk_migration_ready=flag,
             )
             for node, flag in flags.items()
+        }
+
+    def _on_kafka4(self, selector: str) -> set[int]:
+        """Return the nodes whose pod has an image of Kafka 4."""
+        return {
+            int(pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])
+            for pod in self.kubernetes.pods(self.namespace, selector)
+            if pod["spec"]["containers"][0]["image"].rpartition(":")[2].startswith("4.")
         }
 
     def try_paths(self, host: str, _token: str, _authority: str, targets: Sequence[tuple[str, int]]) -> list[str]:
@@ -930,12 +937,7 @@ class FakeKafka:
         flags = self._live()
         modes = [m for m in self.broker_modes().values() if m != "zookeeper"]
         leader = min(flags)
-        pods = self.kubernetes.pods(self.namespace, "kraftbridge.dev/role=controller")
-        on_kafka4 = {
-            int(pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])
-            for pod in pods
-            if pod["spec"]["containers"][0]["image"].rpartition(":")[2].startswith("4.")
-        }
+        on_kafka4 = self._on_kafka4("kraftbridge.dev/role=controller")
         state = ZkMigrationState.ABSENT if node_id in on_kafka4 else self.state
         return ControllerMetrics(node_id, node_id == leader, state, modes.count("migration"), len(modes), 0, leader, 1)
 

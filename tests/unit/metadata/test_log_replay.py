@@ -363,7 +363,9 @@ def test_the_records_of_kafka_4_are_applied(tmp_path):
         topic_batch(eligibleLeaderReplicas=(1,), lastKnownElr=()),
         batch([registered, controller], 2),
         batch([cordoned, record("ClearElrRecord", topicName="another")], 4),
-        batch([record("ClearElrRecord", topicName="orders"), record("UnregisterControllerRecord", controllerId=3000)], 6),
+        batch(
+            [record("ClearElrRecord", topicName="orders"), record("UnregisterControllerRecord", controllerId=3000)], 6
+        ),
         batch([record("ClearElrRecord", topicName="")], 8),
     )
 

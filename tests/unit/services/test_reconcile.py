@@ -27,9 +27,7 @@ from kraftbridge.services.observe import observer
 def test_a_migration_walks_to_the_end(operator: Operator) -> None:
     operator.walk(Phase.COMPLETED)
     status = operator.rest()
-    way = [
-        phase for phase in FORWARD if phase is not Phase.UPGRADING_BROKERS and not phase.row.on_kafka4
-    ]
+    way = [phase for phase in FORWARD if phase is not Phase.UPGRADING_BROKERS and not phase.row.on_kafka4]
     assert [h.phase for h in status.history] == way
     assert set(operator.kafka.broker_modes().values()) == {"kraft"}
     assert set(operator.kafka.controller_flags().values()) == {False}

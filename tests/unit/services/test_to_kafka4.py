@@ -123,7 +123,6 @@ def test_features_are_raised_on_the_word_alone(completed: Operator) -> None:
     completed.walk(Phase.KAFKA4)
     completed.rest(30)
     assert completed.kafka.updates == []
-    completed.kafka.highest = 27
     completed.edit(kafka4={"metadataVersion": "4.1"})
     for _ in range(60):
         completed.step()
