@@ -18,6 +18,9 @@ from e2e.harness.migration import add_hold
 from rich.console import Console
 from rich.table import Table
 
+Pair = tuple[dict[str, Any], dict[str, Any]]
+"""Times of the operator and of the bare procedure."""
+
 RESULTS = REPOSITORY / ".artifacts/compare"
 PHASES = (
     "Preflight", "ProvisioningQuorum", "TakingOver", "DualWrite", "RollingBrokers", "AwaitingFinalization", "Finalizing",
@@ -92,11 +95,33 @@ def report(console: Console) -> dict[str, Any]:
     ):
         table.add_row(name, *(f"{median(run[key] for run in side):.1f}" for side in _sides(pairs)))
     console.print(table)
+    console.print(goals_table(pairs))
     console.print(f"work, operator ÷ bare: median {median(ratios):.2f}, of {', '.join(f'{r:.2f}' for r in ratios)}")
     return {"ratios": ratios, "median_ratio": median(ratios), "pairs": pairs}
 
 
-def _sides(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def goals_table(pairs: list[Pair]) -> Table:
+    """Return what is promised, what each pair shows, and whether the median keeps the promise."""
+    figures = {
+        "total, operator ÷ bare": (1.25, [operator["total_s"] / bare["total_s"] for operator, bare in pairs]),
+        "the same from ProvisioningQuorum on": (
+            1.25,
+            [(operator["total_s"] - operator["work"]["Preflight"]) / bare["total_s"] for operator, bare in pairs],
+        ),
+        "waits for verification, seconds": (45.0, [operator["verification_s"] for operator, _ in pairs]),
+        "longest produce stall, seconds": (2.0, [operator["stall_s"] for operator, _ in pairs]),
+    }
+    table = Table(title="goals", title_justify="left")
+    for heading in ("", "at most", "measured", "median", ""):
+        table.add_column(heading)
+    for name, (most, measured) in figures.items():
+        middle = median(measured)
+        verdict = "met" if middle <= most else "missed"
+        table.add_row(name, f"{most:g}", ", ".join(f"{value:.2f}" for value in measured), f"{middle:.2f}", verdict)
+    return table
+
+
+def _sides(pairs: list[Pair]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     return [operator for operator, _ in pairs], [bare for _, bare in pairs]
 
 
