@@ -69,9 +69,13 @@ def blocked(step: StepContext) -> Wait | None:
     """Return the wait while the original state of a StatefulSet is lost, None when none is.
 
     Finalizing gives the way back up anyway. So where every broker runs KRaft, the user's word for it is enough.
+    On the way to Kafka 4 and back the record has the image of before.
     """
     phase = step.status.phase
-    if not phase.reversible or (phase is Phase.AWAITING_FINALIZATION and step.spec.target is Target.KRAFT):
+    rolls_images = phase.row.on_kafka4 and not phase.row.gives_back
+    if not (phase.reversible or rolls_images) or (
+        phase is Phase.AWAITING_FINALIZATION and step.spec.target is Target.KRAFT
+    ):
         return None
     gone = lost(step)
     return wait(step, gone[0]) if gone else None

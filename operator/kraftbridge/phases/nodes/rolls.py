@@ -190,7 +190,8 @@ def _roll_next_broker(draft: Draft, mode: BrokerMode) -> Wait | None:
         prepared = held or _ensure_copy_prepared(draft, pod, last=last) or restarts.paused(draft)
         return prepared or restart_broker(draft, pod, stateful_set)
     stateful_set, pod = roll.pending[0]
-    if stateful_set in originals.lost(draft) and not draft.status.phase.reversible:
+    phase = draft.status.phase
+    if stateful_set in originals.lost(draft) and not (phase.reversible or phase.row.on_kafka4):
         return None  # nobody can tell what has changed, and a broker that runs need not restart for what is left to do
     return (
         restarts.finish_hold(draft)
