@@ -53,6 +53,7 @@ from kraftbridge.models.observation import (
     FeatureAnswer,
     KafkaSettings,
     NodeFeatures,
+    RecordedOriginal,
     Unobserved,
 )
 from kraftbridge.models.phase import BrokerMode, ControllerMode, Part, Phase, Target, ZkMigrationState
@@ -515,6 +516,19 @@ def test_brokers_go_back_before_any_controller_does() -> None:
     assert rolling.status.operation is not None
     assert rolling.status.operation.node_id == 1
     assert not any(isinstance(a, ApplyControllers) for a in rolling.actions)
+
+
+@pytest.mark.parametrize("case", ["there", "back"])
+def test_without_a_record_of_the_original_state_nothing_restarts(case: str) -> None:
+    """Nobody can tell which image the brokers had, and a controller that goes back first fences those on Kafka 4."""
+    situation = open_gate(Phase.KAFKA4_BROKERS) if case == "there" else leaving()
+    now, was = (BrokerMode.KAFKA4, BrokerMode.KRAFT) if case == "there" else (BrokerMode.KRAFT, BrokerMode.KAFKA4)
+    item = replace(partly_rolled(1, now, was, lease=LEASE), original=RecordedOriginal())
+    decision = situation.observing(stateful_sets=(item,)).decide()
+    assert decision.status.phase is situation.status.phase
+    assert not any(isinstance(a, RestartPod | ConfigureBrokers | ApplyControllers) for a in decision.actions)
+    assert decision.status.operation is None
+    assert "original state" in decision.status.message
 
 
 def test_the_logs_are_compared_between_brokers_and_controllers() -> None:
