@@ -64,6 +64,8 @@ FORMER_RELEASES = (REPOSITORY / "e2e/images/kafka-release/releases").read_text()
 KAFKA4_RELEASES = (REPOSITORY / "e2e/images/kafka-release/kafka4-releases").read_text().split()
 KAFKA4 = "4"
 """In ``--to``: the newest of them."""
+FEATURES_OF_KAFKA4 = {"metadata.version", "group.version", "transaction.version", "eligible.leader.replicas.version"}
+"""Features that every release of Kafka 4 can raise above what 3.9 has."""
 CLIENTS_UNKNOWN = "Kafka4ClientsUnknown"
 """What a user accepts who knows his clients: the demo's brokers show no metrics."""
 # Where the operator is killed by --chaos: in every phase in which it does something.
@@ -311,6 +313,11 @@ class Story:
             view = terminal.step(
                 "the features are raised, one by one", lambda: self.rest_in("Kafka4", leavable="False")
             )
+            raised = {
+                each["name"] for each in view.resource["status"]["kafka4Leg"]["features"] if each.get("finishedAt")
+            }
+            if missing := sorted(FEATURES_OF_KAFKA4 - raised):
+                raise BlockedError(f"at rest with Kafka {release}, and these features were not raised: {missing}")
         if self.arguments.back:
             terminal.say(f"[green]$ {migration.set_target('KRaft')}[/]")
             view = terminal.step("brokers, then controllers go back", lambda: self.rest_in("Completed"))

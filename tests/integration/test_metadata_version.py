@@ -315,6 +315,14 @@ def expected(level: int, upgrade: Upgrade) -> str:
     return ""
 
 
+def test_features_that_support_level_0_are_told(cluster: Cluster) -> None:
+    """Below version 4 of ApiVersions a node leaves them out (KAFKA-17011), and nothing could be raised on Kafka 4."""
+    seen = {**cluster.brokers.features(), **cluster.controllers.features()}
+    for node_id, node in seen.items():
+        assert isinstance(node, NodeFeatures)
+        assert node_id == OLDER or node.supported["kraft.version"] == (0, 1), node_id
+
+
 def test_what_kafka_allows_and_refuses_and_that_validation_changes_nothing(cluster: Cluster) -> None:
     before = cluster.image(CONTROLLERS[0], cluster.end())
     for level in range(25):

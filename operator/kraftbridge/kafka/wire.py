@@ -32,6 +32,10 @@ from kraftbridge.outside.endpoints import connect
 __all__ = ["Connection", "ConnectionLostError", "Security", "WireError", "error_name", "host_ports"]
 
 CLIENT_ID: Final = "kraftbridge"
+API_VERSIONS_OF_EVERY_NODE: Final = 3
+"""Version of ApiVersions that Kafka 2.4 answers already."""
+API_VERSIONS_WITH_LEVEL_0: Final = 4
+"""Version of ApiVersions whose answer has the features that support level 0, too (KAFKA-17011)."""
 _SHOWN: Final = 2
 """Addresses, or failures, in an error."""
 logging.getLogger("kafka.protocol.parser").setLevel(logging.CRITICAL)  # it writes a whole answer that it cannot read
@@ -124,6 +128,9 @@ class Connection:
     def features(self, timeout_seconds: float) -> NodeFeatures:
         """Return the current features of the node (ApiVersions can be sent at any time).
 
+        Below version 4 the answer lacks every feature that supports level 0, which are all but ``metadata.version``
+        (KAFKA-17011).
+
         Raises
         ------
         WireError
@@ -131,7 +138,8 @@ class Connection:
         """
         self._deadline = time.monotonic() + timeout_seconds
         try:
-            self.node = self._api_versions()
+            newest = self._versions.get(ApiVersionsRequest.API_KEY, (0, 0))[1]
+            self.node = self._api_versions(max(API_VERSIONS_OF_EVERY_NODE, min(API_VERSIONS_WITH_LEVEL_0, newest)))
         except _UNREADABLE as error:
             self.close()
             raise _wire_error(error) from error
@@ -263,9 +271,9 @@ class Connection:
             include_topic_authorized_operations=operations,
         )
 
-    def _api_versions(self) -> Any:
+    def _api_versions(self, version: int = API_VERSIONS_OF_EVERY_NODE) -> Any:
         answer = self._request(
-            ApiVersionsRequest(version=3, client_software_name=CLIENT_ID, client_software_version="1")
+            ApiVersionsRequest(version=version, client_software_name=CLIENT_ID, client_software_version="1")
         )
         if answer.error_code:
             raise WireError(f"ApiVersions answered {error_name(answer.error_code)}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from typing_extensions import override
+
 
 def every_address() -> str:
     """Return the host on which a server listens on every address: of both families where the kernel has IPv6."""
@@ -32,6 +34,7 @@ class DualStackServer(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), handler)
 
+    @override
     def server_bind(self) -> None:
         """Bind for both families, whatever ``net.ipv6.bindv6only`` says."""
         if self.address_family is socket.AF_INET6:

@@ -26,6 +26,8 @@ from kraftbridge.metadata.log.replay import decoded_columns, decoded_record
 SOURCE = Path(__file__).with_name("java") / "RandomRecords.java"
 SEED = int(os.environ.get("KRAFTBRIDGE_SEED", "20261120"))
 EACH = 60
+NEWEST = "4.4.0"
+"""The release that has every record of the ones before."""
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -36,7 +38,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if java is None or shutil.which("javac") is None:
         raise RuntimeError("the differential test needs a JDK (Debian: openjdk-17-jdk-headless)")
     directory = tmp_path_factory.mktemp("records")
-    command = [java, "-cp", f"{kafka_libraries()}/*", str(SOURCE), str(directory), str(SEED), str(EACH)]
+    command = [java, "-cp", f"{kafka_libraries(NEWEST)}/*", str(SOURCE), str(directory), str(SEED), str(EACH)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return directory
@@ -148,7 +150,7 @@ def test_definitions_are_those_of_the_jar():
             if name.startswith("common/metadata/") and name.endswith(".json")
         }
         assert ours.pop("NOTICE") == archive.read("NOTICE")
-    with zipfile.ZipFile(next(kafka_libraries("4.4.0").glob("kafka-metadata-4.4.0.jar"))) as archive:
+    with zipfile.ZipFile(next(kafka_libraries(NEWEST).glob(f"kafka-metadata-{NEWEST}.jar"))) as archive:
         newest = {
             Path(name).name: archive.read(name)
             for name in archive.namelist()

@@ -15,6 +15,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from kafka.protocol.metadata.api_versions import ApiVersionsResponse
 
+VERSION_WITH_LEVEL_0 = 4
+"""Below it a node leaves out the features that support level 0 (``ApiVersionsResponse``, KAFKA-17011)."""
+
 
 @dataclass
 class Request:
@@ -146,4 +149,7 @@ class KafkaNode:
             "finalized_features": [],
         }
         fields |= {"finalized_features_epoch": -1, "zk_migration_ready": False}
-        return ApiVersionsResponse(version=version, api_keys=keys, **(fields | self._said))
+        fields |= self._said
+        if version < VERSION_WITH_LEVEL_0:
+            fields["supported_features"] = [each for each in fields["supported_features"] if each.min_version]
+        return ApiVersionsResponse(version=version, api_keys=keys, **fields)

@@ -644,6 +644,22 @@ def test_features_are_asked_of_every_controller_anew(make_node: MakeNode) -> Non
     assert (again.finalized, again.finalized_epoch) == ({"metadata.version": 21}, 3)
 
 
+def test_features_of_level_0_are_seen_where_the_node_tells_them(make_node: MakeNode) -> None:
+    levels = {"metadata.version": (7, 33), "group.version": (0, 1), "kraft.version": (0, 1)}
+    supported = [
+        ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
+        for name, (low, high) in levels.items()
+    ]
+    seen = controllers_of(make_node({}, supported_features=supported)).features()[3000]
+    assert isinstance(seen, NodeFeatures)
+    assert seen.supported == levels
+    former = make_node({}, supported_features=supported)
+    former._versions = VERSIONS | {ApiVersionsResponse.API_KEY: (0, 3)}
+    seen = controllers_of(former).features()[3000]
+    assert isinstance(seen, NodeFeatures)
+    assert set(seen.supported) == {"metadata.version"}
+
+
 def test_features_are_asked_of_every_broker_anew(make_node: MakeNode) -> None:
     other, gone = make_node({}, supported_features=SUPPORTED, **finalized(20, 7)), make_node({})
     first = make_node({}, supported_features=SUPPORTED, **finalized(21, 9))
