@@ -113,7 +113,9 @@ class Processes(KafkaProcesses):
         for node, port in self.controller_ports.items():
             (host,) = controller_hosts(self.controllers, NAMESPACE, [node], DOMAIN).values()
             text = text.replace(f"{host}:9093", f"{host}:{port}")
-        return text.replace(":2181", f":{self.zookeeper_port}").replace(":9092", f":{self.broker_ports[0]}")
+        # A port of this run may begin with one of these.
+        text = re.sub(r":2181\b", f":{self.zookeeper_port}", text)
+        return re.sub(r":9092\b", f":{self.broker_ports[0]}", text)
 
     def rendered(self, settings: Mapping[str, str]) -> str:
         """Return a properties file with this run's ports."""
