@@ -222,15 +222,24 @@ class Story:
                 continue
             if trapped and view.phase not in ("", "Preflight"):
                 raise BlockedError("the planted trap was not found: preflight has passed")
-            blocked_since = (blocked_since or time.monotonic()) if view.blocked else None
-            if (
-                blocked_since is not None
-                and not self.arguments.by_hand
-                and time.monotonic() - blocked_since > BLOCKED_TIMEOUT_S
-            ):
-                findings = "".join(f"\n  {finding}" for finding in view.blocking_findings)
-                raise BlockedError(f"blocked in phase {view.phase} for {BLOCKED_TIMEOUT_S} s: {view.blocked}{findings}")
+            blocked_since = self.still_blocked(view, blocked_since)
         raise AssertionError("following ends with Completed or an exception")
+
+    def still_blocked(self, view: View, since: float | None) -> float | None:
+        """Return since when the migration is blocked, None if it is not.
+
+        Raises
+        ------
+        BlockedError
+            It has been blocked for too long, and nobody is there who could help.
+        """
+        if not view.blocked:
+            return None
+        since = since or time.monotonic()
+        if not self.arguments.by_hand and time.monotonic() - since > BLOCKED_TIMEOUT_S:
+            findings = "".join(f"\n  {finding}" for finding in view.blocking_findings)
+            raise BlockedError(f"blocked in phase {view.phase} for {BLOCKED_TIMEOUT_S} s: {view.blocked}{findings}")
+        return since
 
     def give_up_former_image(self) -> None:
         """Give the word that the operator waits for before a broker runs the protocol of the new release."""
@@ -339,14 +348,7 @@ class Story:
                 and way_back["status"] == (leavable or way_back["status"])
             ):
                 return view
-            blocked_since = (blocked_since or time.monotonic()) if view.blocked else None
-            if (
-                blocked_since is not None
-                and not self.arguments.by_hand
-                and time.monotonic() - blocked_since > BLOCKED_TIMEOUT_S
-            ):
-                findings = "".join(f"\n  {finding}" for finding in view.blocking_findings)
-                raise BlockedError(f"blocked in phase {view.phase} for {BLOCKED_TIMEOUT_S} s: {view.blocked}{findings}")
+            blocked_since = self.still_blocked(view, blocked_since)
         raise AssertionError("following ends with the phase or an exception")
 
     def pods_of_kafka(self, view: View) -> dict[str, list[str]]:

@@ -9,7 +9,6 @@ A step returns what the phase waits for, or None once it is done; the first wait
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from hashlib import sha256
 
 from kraftbridge.constants import UID_LENGTH
@@ -352,6 +351,9 @@ def _roll_to_bridge(draft: Draft) -> Wait | None:
 
 _BEFORE_LIFT = "before-lift"
 """Purpose of the verification between two rolling restarts; the one after both opens the gate."""
+_HEARTBEATS = (
+    "holding for longer than broker.session.timeout.ms, to see that every broker heartbeats to the new controllers"
+)
 
 
 def _ensure_served(draft: Draft, purpose: str = verifying.ENTRY) -> Wait | None:
@@ -639,9 +641,9 @@ def run_finalizing_phase(draft: Draft) -> Outcome:
         or _restart_controllers(draft)
         or _begin_verifying(draft, Profile.REPLICAS, Phase.COMPLETED)
         or _follow_end_of_migration(draft)
-        or _hold_for_heartbeats(draft)
+        or restarts.hold_for_heartbeats(draft, _HEARTBEATS)
         or verifying.ensure_verdict(draft, Profile.REPLICAS, Phase.COMPLETED)
-        or _end_hold(draft)
+        or restarts.end_hold(draft)
         or Enter(Phase.COMPLETED)
     )
 
@@ -683,24 +685,6 @@ def _follow_end_of_migration(draft: Draft) -> Wait | None:
     # the hold restarts.
     draft.update(hold_until=None)
     return Wait(blockers[0])
-
-
-def _hold_for_heartbeats(draft: Draft) -> Wait | None:
-    hold_until = draft.status.hold_until
-    if hold_until is None:
-        hold_until = draft.now + timedelta(seconds=draft.spec.strategy.session_timeout_hold_seconds)
-        draft.update(hold_until=hold_until)
-    if draft.now >= hold_until:
-        return None
-    return Wait(
-        "holding for longer than broker.session.timeout.ms, to see that every broker heartbeats to the new controllers",
-        WaitKind.HOLD,
-    )
-
-
-def _end_hold(draft: Draft) -> Wait | None:
-    draft.update(hold_until=None, hold_reason="")
-    return None
 
 
 # -------------------------------------------------------------------------------------------------------- Completed

@@ -7,7 +7,6 @@ pods have started with the new image, and the voters' logs are compared before a
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Final
 
 from kraftbridge.models.conditions import Reason
@@ -27,6 +26,7 @@ from kraftbridge.phases.preflight import dry_start, kafka4_copies
 from kraftbridge.phases.preflight import findings as preflight
 
 _BEFORE: Final = "before Kafka 4"
+_HEARTBEATS: Final = "holding, to see that every broker heartbeats to the controllers"
 _RETURN: Final = "return"
 """Purpose of the verifications on the way back."""
 _CONTROLLERS_BACK: Final = "controllers-back"
@@ -199,9 +199,9 @@ def run_kafka4_controllers_phase(draft: Draft) -> Outcome:
         or _reconcile(draft, BrokerMode.KRAFT)
         or _ensure_controllers_moved(draft)
         or _whole(draft)
-        or _hold_for_heartbeats(draft)
+        or restarts.hold_for_heartbeats(draft, _HEARTBEATS)
         or verifying.ensure_verdict(draft, Profile.REPLICAS, Phase.KAFKA4_BROKERS)
-        or _end_hold(draft)
+        or restarts.end_hold(draft)
         or Enter(Phase.KAFKA4_BROKERS)
     )
 
@@ -301,21 +301,6 @@ def _whole(step: StepContext) -> Wait | None:
     for gate in (gates.quorum_blockers, gates.broker_registration_blockers, gates.cluster_blockers):
         if blockers := gate(step):
             return Wait(blockers[0])
-    return None
-
-
-def _hold_for_heartbeats(draft: Draft) -> Wait | None:
-    hold_until = draft.status.hold_until
-    if hold_until is None:
-        hold_until = draft.now + timedelta(seconds=draft.spec.strategy.session_timeout_hold_seconds)
-        draft.update(hold_until=hold_until)
-    if draft.now >= hold_until:
-        return None
-    return Wait("holding, to see that every broker heartbeats to the controllers", WaitKind.HOLD)
-
-
-def _end_hold(draft: Draft) -> Wait | None:
-    draft.update(hold_until=None, hold_reason="")
     return None
 
 

@@ -99,6 +99,26 @@ def finish_hold(draft: Draft) -> Wait | None:
     return Wait(f"holding until {until:%H:%M:%S} UTC, when {draft.status.hold_reason}", WaitKind.HOLD)
 
 
+def hold_for_heartbeats(draft: Draft, message: str) -> Wait | None:
+    """Return the wait until every broker has had the time to heartbeat to the controllers, None once it is over.
+
+    The hold stays recorded, so that what follows does not begin it anew; `end_hold` forgets it.
+    """
+    hold_until = draft.status.hold_until
+    if hold_until is None:
+        hold_until = draft.now + timedelta(seconds=draft.spec.strategy.session_timeout_hold_seconds)
+        draft.update(hold_until=hold_until)
+    if draft.now >= hold_until:
+        return None
+    return Wait(message, WaitKind.HOLD)
+
+
+def end_hold(draft: Draft) -> Wait | None:
+    """Forget the hold."""
+    draft.update(hold_until=None, hold_reason="")
+    return None
+
+
 def paused(step: StepContext) -> Wait | None:
     """Return the wait of a paused migration; a restart in progress is finished first."""
     if not step.spec.paused or step.status.operation is not None:
