@@ -21,7 +21,7 @@ from kraftbridge.models.status import Kafka4Leg, OperationKind, WaitKind, first
 from kraftbridge.phases import gates, kafka4, kafka4_leg, metadata_version, verifying
 from kraftbridge.phases.draft import SLOW, SOON, Draft, Enter, Outcome, StepContext, Wait, for_user
 from kraftbridge.phases.nodes import controllers, converging, restarts, rolls, templates
-from kraftbridge.phases.observed import controllers_pods, down
+from kraftbridge.phases.observed import controllers_pods, controllers_set, down
 from kraftbridge.phases.preflight import dry_start, kafka4_copies
 from kraftbridge.phases.preflight import findings as preflight
 
@@ -167,7 +167,9 @@ def _ensure_copies(draft: Draft) -> Wait | None:
 
 
 def _closed(step: StepContext) -> Wait | None:
-    """Return the wait while the quorum is not whole, or a partition has no leader."""
+    """Return the wait while the quorum is not whole or its pods are not seen, or a partition has no leader."""
+    if controllers_set(step) is None:
+        return Wait(f"{_BEFORE}: the StatefulSet of the controllers could not be observed")
     for blockers in (gates.quorum_blockers(step), gates.leader_blockers(step), down(controllers_pods(step))):
         if blockers:
             return Wait(f"{_BEFORE}: {blockers[0]}")

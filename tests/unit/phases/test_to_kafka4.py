@@ -125,6 +125,12 @@ def test_with_everything_known_and_fine_the_way_begins_and_nothing_was_changed()
     assert decision.status.given_back_at is not None, "they are taken again in the next phase"
 
 
+def test_controllers_that_are_not_seen_keep_the_way_from_beginning() -> None:
+    decision = before_kafka4().observing(controllers=UNKNOWN).decide()
+    assert decision.status.phase is Phase.COMPLETED
+    assert "the StatefulSet of the controllers could not be observed" in decision.status.message
+
+
 def test_the_wish_is_recorded_before_the_copies_are_made_and_asked_for() -> None:
     fine = before_kafka4().with_status(kafka4_leg=None)
     assert Part.DRY_START not in needs(fine.status, NOW)
